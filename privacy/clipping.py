@@ -1,0 +1,60 @@
+"""A vector bounded in norm, as whole numbers: the sensitivity is then an integer fact, not a float hope."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_TINY, _HUGE = 1e-100, 1e100  # between them the squares of float64 neither vanish nor overflow
+
+
+def clip_to_grid(vector: NDArray[np.float64], clip_norm: float, bound: int) -> NDArray[np.int64]:
+    """`vector`, clipped to `clip_norm`, in steps of clip_norm/bound; its integer norm is at most `bound`.
+
+    Overwrites `vector`. A vector with a value that is not finite becomes zero: refusing it would tell
+    the receiver something about the data, and passing it on would break every bound.
+    """
+    import numpy as np
+
+    norm = euclidean_norm(vector)
+    if not math.isfinite(norm):
+        return np.zeros(len(vector), dtype=np.int64)
+    if norm > clip_norm:
+        # Two factors, because bound/norm may underflow where neither of these does.
+        vector *= clip_norm / norm
+    vector *= bound / clip_norm
+    return _within(vector, bound)
+
+
+def euclidean_norm(vector: NDArray[np.float64]) -> float:
+    """‖vector‖ without overflow or underflow; infinite where a value is not finite."""
+    import numpy as np
+
+    if not len(vector):
+        return 0.0
+    largest = max(float(vector.max()), -float(vector.min()))
+    if not math.isfinite(largest):
+        return math.inf
+    if _TINY < largest < _HUGE:
+        return math.sqrt(float(np.dot(vector, vector)))
+    if largest == 0.0:
+        return 0.0
+    scaled = vector / largest
+    return largest * math.sqrt(float(np.dot(scaled, scaled)))
+
+
+def _within(scaled: NDArray[np.float64], bound: int) -> NDArray[np.int64]:
+    """Whole numbers near `scaled` with Σq² ≤ bound², checked in integers."""
+    import numpy as np
+
+    whole = np.rint(scaled).astype(np.int64)
+    shrink = 1.0
+    while int(np.dot(whole, whole)) > bound * bound:
+        # Rounding to the nearest may lengthen; towards zero it cannot, but for float error in `scaled`.
+        shrink *= 1 - 2.0**-30
+        whole = np.trunc(scaled * shrink).astype(np.int64)
+    return whole
