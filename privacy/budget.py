@@ -138,9 +138,10 @@ class PrivacyBudget:
         for name, share in (("pure_epsilon", self.pure_epsilon), ("renyi_epsilon", self.renyi_epsilon)):
             if share is not None and not 0 <= share <= self.epsilon:
                 raise InvalidTerms(
-                    f"{name}={share!r} is not a share of ε={self.epsilon:g}; give a value from 0 to ε; no ledger was made"
+                    f"{name}={share!r} is no share of ε={self.epsilon:g}; give a value from 0 to ε; no ledger was made"
                 )
-        if self.pure_share + self.renyi_share > self.epsilon:
+        # Shares are decimals held as floats: 0.1 + 0.2 may not exceed 0.3. Limits are rounded down afterwards.
+        if self.pure_share + self.renyi_share > self.epsilon * (1 + 1e-12):
             raise InvalidTerms(
                 f"pure_epsilon and renyi_epsilon together exceed ε={self.epsilon:g}; lower one; no ledger was made"
             )

@@ -22,7 +22,7 @@ class KeyStream:
 
     def fill(self, words: Words, zeros: Words) -> None:
         """Overwrite `words` (as long as `zeros`) with key stream."""
-        self._encryptor.update_into(memoryview(zeros).cast("B"), memoryview(words).cast("B"))
+        self._encryptor.update_into(zeros.data.cast("B"), words.data.cast("B"))
 
     def word(self) -> int:
         return int.from_bytes(self._encryptor.update(bytes(4)))

@@ -27,9 +27,7 @@ def width_for(largest: int) -> int:
 def pack(values: Iterable[int], width_bytes: int = COUNT_WIDTH_BYTES) -> bytes:
     """Signed little-endian integers, `width_bytes` each."""
     limit = 1 << (8 * width_bytes - 1)
-    return b"".join(
-        max(-limit, min(limit - 1, value)).to_bytes(width_bytes, "little", signed=True) for value in values
-    )
+    return b"".join(max(-limit, min(limit - 1, value)).to_bytes(width_bytes, "little", signed=True) for value in values)
 
 
 def unpack(payload: bytes, count: int, width_bytes: int = COUNT_WIDTH_BYTES) -> list[int]:

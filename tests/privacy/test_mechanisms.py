@@ -234,7 +234,8 @@ def test_randomised_response_never_exceeds_its_ratio_in_exact_arithmetic() -> No
     mp.prec = 300
     for epsilon in (Fraction(1, 10), Fraction(1), Fraction(23, 7)):
         mechanism = RandomizedResponse(3, epsilon)
-        exact = mp.exp(mp.mpf(mechanism.epsilon.numerator) / mechanism.epsilon.denominator)
+        booked = Fraction(mechanism.epsilon)
+        exact = mp.exp(mp.mpf(booked.numerator) / booked.denominator)
         assert mp.mpf(mechanism.weight_of_truth) / 2**64 <= exact
 
 
