@@ -9,11 +9,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+_TRIES = 4
 _TINY, _HUGE = 1e-100, 1e100  # between them the squares of float64 neither vanish nor overflow
 
 
-def clip_to_grid(vector: NDArray[np.float64], clip_norm: float, bound: int) -> NDArray[np.int64]:
-    """`vector`, clipped to `clip_norm`, in steps of clip_norm/bound; its integer norm is at most `bound`.
+def clip_to_grid(vector: NDArray[np.float64], clip_norm: float, bound: int) -> NDArray[np.float64]:
+    """`vector`, clipped to `clip_norm`, in whole steps of clip_norm/bound; its norm in steps is at most `bound`.
 
     Overwrites `vector`. A vector with a value that is not finite becomes zero: refusing it would tell
     the receiver something about the data, and passing it on would break every bound.
@@ -22,7 +23,7 @@ def clip_to_grid(vector: NDArray[np.float64], clip_norm: float, bound: int) -> N
 
     norm = euclidean_norm(vector)
     if not math.isfinite(norm):
-        return np.zeros(len(vector), dtype=np.int64)
+        return np.zeros_like(vector)
     if norm > clip_norm:
         # Two factors, because bound/norm may underflow where neither of these does.
         vector *= clip_norm / norm
@@ -47,14 +48,26 @@ def euclidean_norm(vector: NDArray[np.float64]) -> float:
     return largest * math.sqrt(float(np.dot(scaled, scaled)))
 
 
-def _within(scaled: NDArray[np.float64], bound: int) -> NDArray[np.int64]:
-    """Whole numbers near `scaled` with Σq² ≤ bound², checked in integers."""
+def _within(scaled: NDArray[np.float64], bound: int) -> NDArray[np.float64]:
+    """Whole numbers near `scaled` with Σq² ≤ bound², checked exactly."""
     import numpy as np
 
-    whole = np.rint(scaled).astype(np.int64)
-    shrink = 1.0
-    while int(np.dot(whole, whole)) > bound * bound:
-        # Rounding to the nearest may lengthen; towards zero it cannot, but for float error in `scaled`.
-        shrink *= 1 - 2.0**-30
-        whole = np.trunc(scaled * shrink).astype(np.int64)
+    whole = np.empty_like(scaled)
+    for _ in range(_TRIES):
+        squared = _squared_norm(np.rint(scaled, out=whole))
+        if squared <= bound * bound:
+            return whole
+        # Rounding to the nearest lengthened it; shrink by as much and round again.
+        scaled *= bound / math.sqrt(squared) * (1 - 2.0**-30)
+    # Rounding towards zero cannot lengthen, but for float error in `scaled` itself.
+    while _squared_norm(np.trunc(scaled, out=whole)) > bound * bound:
+        scaled *= 1 - 2.0**-30
     return whole
+
+
+def _squared_norm(whole: NDArray[np.float64]) -> float:
+    # Products and sums of whole numbers are exact in float64 up to 2**53, in any order, and a sum beyond
+    # that is far above every bound we compare with (at most 2**48).
+    import numpy as np
+
+    return float(np.dot(whole, whole))

@@ -114,9 +114,13 @@ class ClippedUpdate:
             raise InvalidTerms("an update must hold real numbers; nothing was booked")
 
     def answer(self, data: Tensors, noise: NoiseSource) -> Answer:
+        import numpy as np
+
         bound = 1 << self.grid_bits
         drawn = rounded_gaussian(noise, exact_multiplier(self.noise_multiplier) * bound, self.size)
-        drawn += clip_to_grid(self._flat(data), float(positive(self.clip_norm, "clip_norm")), bound)
+        steps = clip_to_grid(self._flat(data), float(positive(self.clip_norm, "clip_norm")), bound)
+        # The steps are whole numbers in float64, so the cast loses nothing.
+        np.add(drawn, steps, out=drawn, casting="unsafe")
         return Answer(pack_array(drawn, self.width_bytes), noise.seeded)
 
     def decode_steps(self, payload: bytes) -> NDArray[np.int64]:

@@ -87,7 +87,7 @@ class DiscreteGaussian:
         bound = 1 << _GRID_BITS
         drawn = noise.discrete_gaussian_vector((exact_multiplier(self.noise_multiplier) * bound) ** 2, self.size)
         steps = clip_to_grid(np.array(data, dtype=np.float64), float(positive(self.clip_norm, "clip_norm")), bound)
-        return Answer(pack(map(int.__add__, steps.tolist(), drawn), self.width_bytes), noise.seeded)
+        return Answer(pack(map(int.__add__, map(int, steps.tolist()), drawn), self.width_bytes), noise.seeded)
 
     def decode(self, payload: bytes) -> list[float]:
         """The noised vector."""
