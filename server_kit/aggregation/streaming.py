@@ -1,0 +1,57 @@
+"""Sums over a stream of updates in constant memory: one running vector, whatever the number of devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from server_kit.interfaces import Update, Updates
+
+
+@dataclass(frozen=True)
+class Held:
+    """Updates that are in memory already, such as those of a small round or a single late one."""
+
+    updates: Sequence[Update]
+
+    def __len__(self) -> int:
+        return len(self.updates)
+
+    def __iter__(self) -> Iterator[Update]:
+        return iter(self.updates)
+
+
+def weighted_mean(updates: Updates, weight: Callable[[Update], float]) -> torch.Tensor | None:
+    """Σ wᵢ·Δᵢ / Σ wᵢ in float64; None where there is nothing to average.
+
+    A masked update speaks only for the coordinates it trained: those are averaged among themselves.
+    """
+    total: torch.Tensor | None = None
+    shares: torch.Tensor | float = 0.0
+    for update in updates:
+        share = weight(update)
+        if total is None:
+            total = torch.zeros_like(update.delta, dtype=torch.float64)
+        if update.mask is None:
+            total.add_(update.delta, alpha=share)
+            shares = shares + share
+        else:
+            kept = update.mask.to(torch.float64)
+            total.add_(update.delta * kept, alpha=share)
+            shares = kept * share + shares
+    if total is None:
+        return None
+    if isinstance(shares, float):
+        return total / shares if shares > 0 else None
+    # A coordinate that nobody trained stays where it is.
+    return torch.where(shares > 0, total / shares.clamp_min(torch.finfo(torch.float64).tiny), 0.0)
+
+
+def moved(model: torch.Tensor, step: torch.Tensor | None) -> torch.Tensor:
+    """`model` moved by `step`, in the model's own precision."""
+    return model.clone() if step is None else (model + step).to(model.dtype)
