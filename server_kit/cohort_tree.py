@@ -38,8 +38,9 @@ def lineage(cohort: CohortId) -> Iterator[CohortId]:
 
 
 def common_ancestor(first: CohortId, second: CohortId) -> CohortId:
+    """The closest cohort that both descend from; the root where an id belongs to no tree of ours."""
     theirs = set(lineage(second))
-    return next(cohort for cohort in lineage(first) if cohort in theirs)
+    return next((cohort for cohort in lineage(first) if cohort in theirs), ROOT)
 
 
 def distance(first: CohortId, second: CohortId) -> int:
