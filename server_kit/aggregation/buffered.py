@@ -26,7 +26,9 @@ class FedBuff:
 
     def aggregate(self, model: torch.Tensor, updates: Updates, memory: Memory) -> torch.Tensor:
         total: torch.Tensor | None = None
+        buffered = 0
         for update in updates:
+            buffered += 1
             if self.most_staleness is not None and update.staleness > self.most_staleness:
                 continue
             if total is None:
@@ -34,7 +36,7 @@ class FedBuff:
             total.add_(update.delta, alpha=(1 + update.staleness) ** -0.5)
         if total is None:
             return model.clone()
-        step = total / len(updates)
+        step = total / buffered
         if self.momentum:
             step = memory["velocity"] = self.momentum * memory.get("velocity", torch.zeros_like(step)) + step
         return moved(model, self.learning_rate * step)

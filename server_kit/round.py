@@ -1,0 +1,283 @@
+"""One cohort, step by step: whom to ask, what has arrived, when there is a new model.
+
+    ask  ->  devices train  ->  receive, receive, ...  ->  due  ->  fold: the next version
+
+Synchronous, buffered and asynchronous training are this one machine at different paces. A synchronous round
+asks somewhat more devices than it needs and moves on with the first that answer; an asynchronous cohort keeps
+a number of devices busy and moves on after each arrival, or after a buffer of them. Every model has a version,
+so a late update is known by its staleness.
+
+Nothing here looks at a clock or draws chance of its own: time comes in with each call, and chance follows from
+the seed, the cohort and the step. The same calls give the same bits; `replay` is the proof.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import torch
+
+from server_kit.aggregation.streaming import Held
+from server_kit.interfaces import CohortId, DeviceId, DeviceView, Memory, RoundOutcome, Update, Updates
+
+if TYPE_CHECKING:
+    from server_kit.interfaces import Aggregator, Selector
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How many devices are asked, and how many arrivals make the next model.
+
+    `in_flight` None: one round at a time, asking `over_commit` times the arrivals that are needed, and at the
+    deadline moving on with those that came if they are `fewest` at least. Else: so many devices are kept busy.
+    """
+
+    arrivals: int
+    over_commit: float = 1.0
+    in_flight: int | None = None
+    deadline_seconds: float = math.inf
+    fewest: int = 1
+    fold_late: bool = False
+    """Whether an update that missed its round is folded into the next, with its staleness, or dropped."""
+
+
+class Verdict(StrEnum):
+    """What became of an arrival."""
+
+    ACCEPTED = "accepted"
+    LATE = "late"
+    NOT_ASKED = "not asked"
+    """Never asked, or a second answer: counted once whatever arrives twice."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A device that was handed a model and has not answered yet."""
+
+    version: int
+    at_seconds: float
+
+
+class Shelf(Protocol):
+    """Holds the updates of the round in progress; a daemon's lies on disk."""
+
+    def __len__(self) -> int: ...
+
+    def put(self, update: Update) -> None:
+        """Keep one more update."""
+
+    def take(self) -> Updates:
+        """All updates, and an empty shelf; they can still be read until the next `put`."""
+
+
+@dataclass
+class MemoryShelf:
+    """A shelf for tests and small rounds."""
+
+    held: list[Update] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def put(self, update: Update) -> None:
+        self.held.append(update)
+
+    def take(self) -> Updates:
+        taken, self.held = self.held, []
+        return Held(taken)
+
+
+@dataclass
+class CohortState:
+    """Everything about a cohort that a checkpoint must hold; copying it is what a split does."""
+
+    cohort: CohortId
+    model: torch.Tensor
+    version: int = 0
+    round: int = 0
+    opened_at_seconds: float | None = None
+    asked: dict[DeviceId, Asked] = field(default_factory=dict)
+    missed: dict[DeviceId, Asked] = field(default_factory=dict)
+    """Asked in an earlier round and still out: they may yet arrive, late."""
+    arrived: list[DeviceId] = field(default_factory=list)
+    aggregation: Memory = field(default_factory=dict)
+    selection: Memory = field(default_factory=dict)
+    clustering: Memory = field(default_factory=dict)
+    refusals: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """A cohort at work: its state, and the parts that it is trained with."""
+
+    state: CohortState
+    selector: Selector
+    aggregator: Aggregator
+    pace: Pace
+    shelf: Shelf
+    seed: int = 0
+
+    def ask(self, waiting: Sequence[DeviceView], now_seconds: float) -> list[DeviceId]:
+        """Choose devices among those that wait, until enough are out; they are to train on the present version."""
+        state = self.state
+        free = [view for view in waiting if view.device not in state.asked and view.device not in state.arrived]
+        wanted = self._wanted(now_seconds)
+        chosen = self.selector.select(free, wanted, state.selection, self._rng("ask")) if wanted > 0 and free else []
+        for device in chosen:
+            state.asked[device] = Asked(state.version, now_seconds)
+            state.missed.pop(device, None)
+        if chosen and (state.opened_at_seconds is None or self._overdue(now_seconds)):
+            state.opened_at_seconds = now_seconds
+        return chosen
+
+    def receive(self, update: Update, now_seconds: float) -> Verdict:
+        """Take in an arrival; whatever arrives twice is counted once."""
+        del now_seconds
+        state = self.state
+        if update.device in state.asked:
+            asked, verdict = state.asked.pop(update.device), Verdict.ACCEPTED
+        elif update.device in state.missed:
+            asked, verdict = state.missed.pop(update.device), Verdict.LATE
+        else:
+            return self._refuse(Verdict.NOT_ASKED)
+        if verdict is Verdict.LATE and not self.pace.fold_late:
+            return self._refuse(Verdict.LATE)
+        self.shelf.put(_aged(update, asked.version, state.version))
+        state.arrived.append(update.device)
+        return verdict
+
+    def lost(self, device: DeviceId) -> None:
+        """A device that was asked has gone; `ask` will replace it."""
+        self.state.asked.pop(device, None)
+
+    def due(self, now_seconds: float) -> bool:
+        """Whether there is enough for the next model."""
+        enough = self.pace.fewest if self._overdue(now_seconds) else self.pace.arrivals
+        return len(self.shelf) >= max(1, enough)
+
+    def deadline_seconds(self) -> float:
+        """When `due` should be asked again though nothing arrives."""
+        opened = self.state.opened_at_seconds
+        return math.inf if opened is None else opened + self.pace.deadline_seconds
+
+    def fold(self, now_seconds: float) -> RoundOutcome:
+        """Make the next model of what has arrived. Unusable updates are left out and counted; the round goes on."""
+        state = self.state
+        usable = Usable(self.shelf.take(), state.model.shape)
+        state.model = self.aggregator.aggregate(state.model, usable, state.aggregation)
+        state.refusals.update(usable.refused)
+        state.version += 1
+        state.round += 1
+        outcome = RoundOutcome(
+            round=state.round,
+            selected=(*state.arrived, *state.asked),
+            arrived=tuple(usable.losses),
+            duration_seconds=now_seconds - (state.opened_at_seconds or 0.0),
+            losses={device: loss for device, loss in usable.losses.items() if loss is not None},
+        )
+        self.selector.observe(outcome, state.selection)
+        state.arrived.clear()
+        if self.pace.in_flight is None:
+            # Whoever is still out has missed this round and is free for the next.
+            state.missed.update(state.asked)
+            state.asked.clear()
+            state.opened_at_seconds = None
+        else:
+            state.opened_at_seconds = now_seconds
+        return outcome
+
+    def _wanted(self, now_seconds: float) -> int:
+        if self.pace.in_flight is not None:
+            return self.pace.in_flight - len(self.state.asked)
+        target = math.ceil(self.pace.arrivals * self.pace.over_commit)
+        # Past the deadline those still out are given up, and others are asked in their place.
+        out = 0 if self._overdue(now_seconds) else len(self.state.asked)
+        return target - len(self.shelf) - out
+
+    def _overdue(self, now_seconds: float) -> bool:
+        return now_seconds >= self.deadline_seconds()
+
+    def _refuse(self, verdict: Verdict) -> Verdict:
+        self.state.refusals[verdict.value] += 1
+        return verdict
+
+    def _rng(self, purpose: str) -> np.random.Generator:
+        state = self.state
+        out = len(state.asked) + len(state.arrived)
+        label = f"{self.seed}:{state.cohort}:{state.version}:{out}:{purpose}"
+        return np.random.default_rng(int.from_bytes(hashlib.sha256(label.encode()).digest()[:16]))
+
+
+class Usable:
+    """A round's updates without those that cannot be folded: of another shape, or not finite."""
+
+    def __init__(self, updates: Updates, shape: torch.Size) -> None:
+        self._updates = updates
+        self._shape = shape
+        self.refused: Counter[str] = Counter()
+        self.losses: dict[DeviceId, float | None] = {}
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __iter__(self) -> Iterator[Update]:
+        # Counted afresh in each pass, since an aggregator may read more than once.
+        self.refused.clear()
+        self.losses.clear()
+        for update in self._updates:
+            if update.delta.shape != self._shape:
+                self.refused["of another shape"] += 1
+            elif not bool(torch.isfinite(update.delta).all()):
+                self.refused["not finite"] += 1
+            else:
+                self.losses[update.device] = update.loss
+                yield update
+
+
+@dataclass(frozen=True)
+class Asking:
+    """`ask` was called."""
+
+    waiting: tuple[DeviceView, ...]
+    at_seconds: float
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """`receive` was called."""
+
+    update: Update
+    at_seconds: float
+
+
+@dataclass(frozen=True)
+class Folding:
+    """`fold` was called."""
+
+    at_seconds: float
+
+
+Event = Asking | Arrival | Folding
+
+
+def replay(cohort: Cohort, events: Iterable[Event]) -> None:
+    """Do again what the log says; from the same start this ends in the same state, bit for bit."""
+    for event in events:
+        match event:
+            case Asking(waiting, at):
+                cohort.ask(waiting, at)
+            case Arrival(update, at):
+                cohort.receive(update, at)
+            case Folding(at):
+                cohort.fold(at)
+
+
+def _aged(update: Update, base_version: int, version: int) -> Update:
+    return replace(update, base_version=base_version, staleness=version - base_version)
