@@ -1,16 +1,16 @@
 """Everything that `privacy` refuses, as one tree; each message says what, why, and what became of the data.
 
-    PrivacyError
-    ├── InvalidTerms            the terms make no sense (ε ≤ 0, an unknown relation, a shape that differs)
-    ├── BudgetExhausted         the release would exceed the budget or a server's quota
-    ├── LedgerError
-    │   ├── LedgerTampered      altered, truncated, rolled back or lost; counts as exhausted
-    │   └── LedgerUnavailable   the disk or the lock said no; nothing was booked
-    ├── ReleaseRefused          this may not leave the device (seeded noise, foreign reservation)
-    ├── ReceiptRefused          replayed, re-ordered, foreign or forged
-    ├── SealBroken              a sealed answer does not open under this key and place
-    ├── UnsupportedModel        per-sample clipping cannot treat this model
-    └── MissingExtra            an optional package is needed; the message names the install command
+PrivacyError
+├── InvalidTerms            the terms make no sense (ε ≤ 0, an unknown relation, a shape that differs)
+├── BudgetExhausted         the release would exceed the budget or a server's quota
+├── LedgerError
+│   ├── LedgerTampered      altered, truncated, rolled back or lost; counts as exhausted
+│   └── LedgerUnavailable   the disk or the lock said no; nothing was booked
+├── ReleaseRefused          this may not leave the device (seeded noise, foreign reservation)
+├── ReceiptRefused          replayed, re-ordered, foreign or forged
+├── SealBroken              a sealed answer does not open under this key and place
+├── UnsupportedModel        per-sample clipping cannot treat this model
+└── MissingExtra            an optional package is needed; the message names the install command
 """
 
 from __future__ import annotations

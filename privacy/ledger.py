@@ -1,0 +1,348 @@
+"""The privacy ledger: what this device has released, written down before it is released.
+
+    reserve: the spend is on disk  ->  the mechanism draws noise and reads the data
+      ->  settle: the answer is on disk, sealed  ->  send
+
+There is one ledger for the device, over all servers, tasks and purposes. A spend counts from `reserve` on and
+is never refunded: after a crash we may have charged for a release that never happened, never the reverse.
+The same request is the same reservation and has one answer, so a retry re-sends the same bytes for nothing.
+
+Entries are chained by hash and the end is signed; a second file (`privacy.anchor`) and the servers'
+countersignatures say how far the chain had come. A ledger that was altered, cut, rolled back or lost has no
+budget left until a person decides (`privacy.ledger_recovery`). What no file can prevent is that *all* files are
+set back together; it is noticed at the next contact with a server that has seen more (`keep`).
+
+A ledger may be used by many threads and many processes at once; after a fork, open it anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from privacy.durable import make_directory
+from privacy.errors import InvalidTerms, LedgerUnavailable, ReleaseRefused
+from privacy.ledger_admission import WHOLE_SHARE_PPM, admit
+from privacy.ledger_checks import Verification, check_reached, open_checked
+from privacy.ledger_entries import (
+    Decided,
+    Entry,
+    Head,
+    QuotaSet,
+    Released,
+    Reserved,
+    request_digest,
+    terms_digest,
+)
+from privacy.ledger_files import (
+    LOCK_TIMEOUT_SECONDS,
+    LedgerFiles,
+    closing_on_failure,
+    create,
+    first_opening,
+    signed_head,
+    unavailable,
+)
+from privacy.ledger_session import LedgerSession
+from privacy.ledger_status import LedgerStatus
+from privacy.ledger_storage import tampered
+from privacy.ledger_terms import check_name, same_terms
+from privacy.limits import spend_of
+from privacy.receipts import Countersignature
+from privacy.release import Release
+from privacy.sealing import open_sealed, place, seal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from privacy.budget import PrivacyBudget, PrivacyCost
+    from privacy.keys import LedgerKeys
+    from privacy.ledger_state import LedgerState
+    from privacy.ledger_storage import LedgerStorage
+    from privacy.release import Answer, Request
+
+__all__ = ["Ledger", "LedgerStatus", "Reservation"]
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """A booked spend: the right to one answer. Only `Ledger.reserve` makes one."""
+
+    ledger: str
+    sequence: int
+    request: str
+
+
+class Ledger:
+    """The open ledger of one device. `open` and `read` are the ways in."""
+
+    def __init__(self, session: LedgerSession) -> None:
+        self._session = session
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        keys: LedgerKeys,
+        budget: PrivacyBudget | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+        lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
+    ) -> Self:
+        """The ledger in `directory`, verified; a new one with `budget` where there never was one."""
+        if budget is not None:
+            with unavailable("created"):
+                make_directory(directory)
+        files = LedgerFiles(directory, lock_timeout_seconds)
+        with closing_on_failure(files):
+            with files.locked():
+                parts = open_checked(files, keys.public_key)
+                if parts is None:
+                    create(files, keys, [Entry(0, max(0, int(clock())), first_opening(_needed(budget), keys))])
+                    parts = open_checked(files, keys.public_key)
+            if parts is None:
+                raise tampered("it vanished while it was created")
+            session = LedgerSession(files, parts, keys, clock)
+        ledger = cls(session)
+        with closing_on_failure(ledger):
+            ledger._check_budget(budget)
+            if parts.torn:
+                session.mend_anchor()
+        return ledger
+
+    @classmethod
+    def read(cls, directory: Path, *, device_key: bytes | None = None) -> Self:
+        """The ledger in `directory`, verified and read-only.
+
+        Without `device_key` it is checked against the key it names itself, which whoever forged all of
+        it would have replaced too; give the key where the device is known.
+        """
+        files = LedgerFiles(directory, LOCK_TIMEOUT_SECONDS)
+        with closing_on_failure(files):
+            with files.locked():
+                parts = open_checked(files, device_key, read_only=True)
+            if parts is None:
+                raise LedgerUnavailable("there is no ledger in this directory; nothing was opened")
+        return cls(LedgerSession(files, parts, None, time.time))
+
+    @property
+    def _state(self) -> LedgerState:
+        return self._session.state
+
+    @property
+    def _storage(self) -> LedgerStorage:
+        return self._session.storage
+
+    @property
+    def id(self) -> str:
+        return self._state.opened.ledger
+
+    @property
+    def budget(self) -> PrivacyBudget:
+        return self._state.opened.budget
+
+    @property
+    def device_key(self) -> bytes:
+        """The public key that signs this ledger."""
+        return bytes.fromhex(self._state.opened.device_key)
+
+    def reserve(
+        self, mechanism_name: str, terms: dict[str, int | str], cost: PrivacyCost, request: Request
+    ) -> Reservation:
+        """Book `cost` durably, before any noise is drawn; an equal request was booked already and costs nothing."""
+        for text in (mechanism_name, request.server, request.purpose):
+            check_name(text)
+        digest = request_digest(request.server, request.purpose, request.subject, mechanism_name, terms)
+        # Before the lock: the spend of a DP-SGD run takes longer to compute than to book.
+        spend = spend_of(cost, self._state.opened.limits)
+        with self._session.writing() as draft:
+            sequence = self._state.requests.get(digest)
+            if sequence is not None:
+                return self._again(sequence, cost)
+            spent, spent_by_server = admit(self._state, mechanism_name, request.server, spend)
+            sequence = draft.append(
+                Reserved(
+                    mechanism=mechanism_name,
+                    terms=terms_digest(mechanism_name, terms),
+                    cost=cost,
+                    purpose=request.purpose,
+                    server=request.server,
+                    request=digest,
+                    spend=spend,
+                    spent=spent,
+                    spent_by_server=spent_by_server,
+                )
+            )
+        return Reservation(self.id, sequence, digest)
+
+    def settle(self, reservation: Reservation, answer: Answer) -> Release:
+        """Store the answer to a reservation, sealed and durably; if there is one already, that one is returned."""
+        keys = self._session.keys
+        sealed = seal(keys.sealing, answer.payload, self._place(reservation))
+        release = Released(
+            reserve=reservation.sequence,
+            payload_hash=hashlib.sha256(answer.payload).hexdigest(),
+            sealed_hash=hashlib.sha256(sealed).hexdigest(),
+            seeded=answer.seeded,
+        )
+        with self._session.writing() as draft:
+            self._check_ours(reservation)
+            first = self._stored(reservation)
+            if first is not None:
+                return first
+            sequence = draft.append(release)
+            self._storage.keep_answer(reservation.sequence, sealed)
+        return self._release(sequence, answer.payload)
+
+    def stored(self, reservation: Reservation) -> Release | None:
+        """The answer to a reservation, if it was settled; `ReleaseRefused` if it was since forgotten."""
+        with self._session.reading():
+            self._check_ours(reservation)
+            return self._stored(reservation)
+
+    def forget_answer(self, request: str) -> None:
+        """Drop the stored answer to a request (`Release.request`) that its server has acknowledged.
+
+        The entry stays, so the same request is never noised a second time.
+        """
+        with self._session.writing():
+            reserve = self._state.requests.get(request)
+            if reserve is None or reserve not in self._state.released:
+                raise ReleaseRefused("this request has no answer that could be forgotten; nothing was changed")
+            self._storage.drop_answer(reserve)
+
+    def set_quota(self, server: str, share_ppm: int) -> None:
+        """Let `server` use at most `share_ppm` millionths of every limit, counting what it has used already."""
+        check_name(server)
+        if not 0 <= share_ppm <= WHOLE_SHARE_PPM:
+            raise InvalidTerms(
+                f"a quota lies between 0 and {WHOLE_SHARE_PPM} ppm, got {share_ppm}; nothing was changed"
+            )
+        with self._session.writing() as draft:
+            if self._state.quotas.get(server) != share_ppm:
+                draft.append(QuotaSet(server, share_ppm))
+
+    def record_decision(self, reason: str) -> None:
+        """Write down what a person decided about this ledger, and why. It changes no sum."""
+        check_name(reason)
+        with self._session.writing() as draft:
+            draft.append(Decided(reason))
+
+    def keep(self, countersignature: Countersignature) -> None:
+        """Remember how far a server has seen this ledger; `LedgerTampered` if that is further than it reaches.
+
+        The proof is the device's own signature of that entry, so a server cannot claim a rollback that
+        never was. It is stored first, so that every later opening is refused too. Whether the server's key
+        is the pinned one is for `check_contact` to say.
+        """
+        countersignature.check_server()
+        countersignature.check_device(self.id, self.device_key)
+        with self._session.guarded():
+            with self._session.transaction():
+                held = self._storage.countersignatures().get(countersignature.server)
+                if held is None or Countersignature.from_json(held).sequence < countersignature.sequence:
+                    self._storage.keep_countersignature(countersignature.server, countersignature.to_json())
+            check_reached(self._state, countersignature)
+
+    def entries(self) -> list[Entry]:
+        """Every entry, oldest first."""
+        with self._session.reading():
+            return [Entry.from_body(row.body) for row in self._storage.rows_after(-1)]
+
+    def status(self) -> LedgerStatus:
+        with self._session.reading():
+            return LedgerStatus.of(self._state)
+
+    def verify(self) -> Verification:
+        """Read everything anew, every page and stored answer; raise `LedgerTampered` at the first thing wrong."""
+        return self._session.verify()
+
+    def signed_head(self, release: Release) -> Head:
+        """The device's signature of the entry of `release`; `ReleaseRefused` if this ledger did not make it."""
+        keys = self._session.keys
+        with self._session.reading():
+            entry = self._state.releases.get(release.sequence)
+            digest = self._state.digest_at(release.sequence)
+            if entry is None or digest is None or entry.payload_hash != release.payload_hash:
+                raise ReleaseRefused("this release does not stand in this ledger; it stays on the device")
+            if self._release(release.sequence, release.payload) != release:
+                raise ReleaseRefused("this release differs from its entry in the ledger; it stays on the device")
+        return signed_head(keys, self.id, release.sequence, digest)
+
+    def sign(self, statement: bytes) -> bytes:
+        """The device's signature of a statement that opens with a tag of its own kind."""
+        return self._session.keys.signing.sign(statement)
+
+    def close(self) -> None:
+        """Make the anchor durable and let go of the files; closing twice is harmless."""
+        self._session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check_budget(self, budget: PrivacyBudget | None) -> None:
+        if budget is not None and not same_terms(budget, self.budget):
+            raise InvalidTerms(
+                f"this ledger was created with ε={self.budget.epsilon:g}, δ={self.budget.delta:g} "
+                f"({self.budget.training}, {self.budget.relation}), and a budget never changes; "
+                "open it with that one or with none; nothing was opened"
+            )
+
+    def _again(self, sequence: int, cost: PrivacyCost) -> Reservation:
+        reserved = self._state.reserved[sequence]
+        if reserved.cost != cost:
+            raise InvalidTerms(
+                f"{reserved.mechanism} was booked for this request at another cost; equal terms must cost the same; "
+                "nothing was booked"
+            )
+        return Reservation(self.id, sequence, reserved.request)
+
+    def _check_ours(self, reservation: Reservation) -> None:
+        reserved = self._state.reserved.get(reservation.sequence)
+        if reserved is None or reservation.ledger != self.id or reserved.request != reservation.request:
+            raise ReleaseRefused("this reservation was not made by this ledger; nothing was stored or released")
+
+    def _stored(self, reservation: Reservation) -> Release | None:
+        sequence = self._state.released.get(reservation.sequence)
+        if sequence is None:
+            return None
+        sealed = self._storage.answer(reservation.sequence)
+        if sealed is None:
+            raise ReleaseRefused(
+                "this request was answered, acknowledged and forgotten; it is not noised a second time; "
+                "ask about a new subject; nothing was released"
+            )
+        payload = open_sealed(self._session.keys.sealing, sealed, self._place(reservation))
+        if hashlib.sha256(payload).hexdigest() != self._state.releases[sequence].payload_hash:
+            raise tampered(f"the stored answer to entry {reservation.sequence} was exchanged")
+        return self._release(sequence, payload)
+
+    def _release(self, sequence: int, payload: bytes) -> Release:
+        release, digest = self._state.releases[sequence], self._state.digests[sequence - self._state.first]
+        reserved = self._state.reserved[release.reserve]
+        return Release(
+            sequence=sequence,
+            mechanism=reserved.mechanism,
+            server=reserved.server,
+            purpose=reserved.purpose,
+            cost=reserved.cost,
+            request=reserved.request,
+            head=digest.hex(),
+            payload=payload,
+            seeded=release.seeded,
+        )
+
+    def _place(self, reservation: Reservation) -> bytes:
+        return place("answer", reservation.ledger, reservation.sequence, reservation.request)
+
+
+def _needed(budget: PrivacyBudget | None) -> PrivacyBudget:
+    if budget is None:
+        raise LedgerUnavailable("there is no ledger in this directory; give a budget to create one; nothing was opened")
+    return budget

@@ -1,0 +1,154 @@
+"""Who may touch a ledger's files, and when: threads, processes, transactions, and bad news that sticks.
+
+A transaction works on the newest state (it first follows what other processes wrote), is durable when it
+ends, and is then noted in the anchor, all under one lock. What it drafted enters the state only once it is
+on disk. After `LedgerTampered` a session answers nothing else any more.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from privacy.anchor import Note
+from privacy.errors import LedgerTampered, LedgerUnavailable
+from privacy.ledger_checks import Verification, check_everything
+from privacy.ledger_entries import Entry, Event, Head, link
+from privacy.ledger_files import signed_head, unavailable
+from privacy.ledger_storage import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from privacy.keys import LedgerKeys
+    from privacy.ledger_checks import OpenLedger
+    from privacy.ledger_files import LedgerFiles
+    from privacy.ledger_state import LedgerState
+    from privacy.ledger_storage import LedgerStorage
+
+
+class LedgerSession:
+    """The open files of one ledger. Without keys it can only be read."""
+
+    def __init__(
+        self, files: LedgerFiles, parts: OpenLedger, keys: LedgerKeys | None, clock: Callable[[], float]
+    ) -> None:
+        self.storage, self.state = parts.storage, parts.state
+        self._files, self._anchor = files, parts.anchor
+        self._keys, self._clock = keys, clock
+        self._mutex = threading.Lock()
+        self._process = os.getpid()
+        self._verdict: str | None = None
+        self._closed = False
+
+    @property
+    def keys(self) -> LedgerKeys:
+        if self._keys is None:
+            raise LedgerUnavailable("this ledger was opened to be read, without keys; nothing was booked or released")
+        return self._keys
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """One thread at a time, in the process that opened the ledger, and never again after bad news."""
+        if os.getpid() != self._process:
+            raise LedgerUnavailable(
+                "this ledger was opened before the process forked; open it again in the child; nothing was booked"
+            )
+        with self._mutex:
+            if self._verdict is not None:
+                raise LedgerTampered(self._verdict)
+            if self._closed:
+                raise LedgerUnavailable("this ledger was closed; open it again; nothing was booked or released")
+            try:
+                yield
+            except LedgerTampered as error:
+                self._verdict = str(error)
+                raise
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """One consistent, newest view."""
+        with self.guarded(), self.storage.reading():
+            self._catch_up()
+            yield
+
+    @contextmanager
+    def writing(self) -> Iterator[Draft]:
+        """One transaction, guarded."""
+        with self.guarded(), self.transaction() as draft:
+            yield draft
+
+    @contextmanager
+    def transaction(self) -> Iterator[Draft]:
+        """A transaction on the newest state; its entry counts once it is on disk, and is then anchored."""
+        draft = Draft(self.storage, self.state, self.keys, self._clock)
+        with self._files.locked():
+            with self.storage.writing():
+                self._catch_up()
+                yield draft
+            if draft.written is not None:
+                entry, head = draft.written
+                self.state.accept(entry, head.digest)
+                self._note(head)
+
+    def mend_anchor(self) -> None:
+        """Write the page of the anchor that was lost in a torn write."""
+        with self.guarded(), self._files.locked():
+            self._note(signed_head(self.keys, self.state.opened.ledger, self.state.sequence, self.state.digest))
+
+    def verify(self) -> Verification:
+        with self.guarded():
+            device_key = bytes.fromhex(self.state.opened.device_key)
+            return check_everything(self._files, self.storage, self._anchor, device_key)
+
+    def close(self) -> None:
+        """Make the anchor durable and let go of the files; closing twice is harmless."""
+        with self._mutex:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                if self._keys is not None:
+                    with unavailable("synced"):
+                        self._anchor.sync()
+            finally:
+                self.storage.close()
+                self._anchor.close()
+                self._files.close()
+
+    def _catch_up(self) -> None:
+        """Follow what other processes have written since."""
+        head = self.storage.head()
+        if head is not None and (head.sequence, head.digest) == (self.state.sequence, self.state.digest):
+            return
+        for row in self.storage.rows_after(self.state.sequence):
+            self.state.follow(row)
+        self.state.check_head(head)
+
+    def _note(self, head: Head) -> None:
+        with unavailable("anchored"):
+            self._anchor.advance(Note(head, self.state.spent))
+
+
+class Draft:
+    """The entry that a transaction adds, at most one."""
+
+    def __init__(
+        self, storage: LedgerStorage, state: LedgerState, keys: LedgerKeys, clock: Callable[[], float]
+    ) -> None:
+        self._storage, self._state, self._keys, self._clock = storage, state, keys, clock
+        self.written: tuple[Entry, Head] | None = None
+
+    def append(self, event: Event) -> int:
+        """Write `event` as the next entry and return its number."""
+        # A clock that was set back must not make entries look re-ordered; no budget depends on it.
+        at = max(int(self._clock()), self._state.at)
+        entry = Entry(self._state.sequence + 1, at, event)
+        body = entry.body()
+        digest = link(self._state.digest, body)
+        head = signed_head(self._keys, self._state.opened.ledger, entry.sequence, digest)
+        self._storage.append(Row(entry.sequence, body, digest), head.signature)
+        self.written = entry, head
+        return entry.sequence
