@@ -1,0 +1,75 @@
+"""Where the parts of DP-SGD are joined: what `privacy.mechanisms.dp_sgd` asks of torch."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from privacy.errors import InvalidTerms
+from privacy.key_stream import KeyStream
+from privacy.training.clipping_choice import ghost_is_faster
+from privacy.training.flat_model import FlatModel, trainable
+from privacy.training.loop import StepRule, Work, train
+from privacy.training.model_check import check_behaviour, check_layers
+from privacy.training.per_record_loss import PerRecordLoss
+from privacy.training.per_sample_clipping import Batch, PerSampleClipper
+from privacy.training.poisson_batches import PoissonBatches
+from privacy.training.step_noise import StepNoise
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from privacy.mechanisms.dp_sgd import Shapes, TrainingData
+    from privacy.randomness import NoiseSource
+
+
+def check_training(data: TrainingData, shapes: Shapes) -> None:
+    """Refuse a model that differs from the declared one or cannot be clipped; looks at no record."""
+    if not data.inputs.dim() or not data.targets.dim() or len(data.inputs) != len(data.targets):
+        raise InvalidTerms("inputs and targets must have one row for each record; nothing was booked")
+    if {name: tuple(parameter.shape) for name, parameter in trainable(data.model).items()} != dict(shapes):
+        raise InvalidTerms(
+            "the model's trainable parameters differ in name or shape from the declared ones; "
+            "train the model that was handed out; nothing was booked"
+        )
+    check_layers(data.model)
+    model = FlatModel(data.model)
+    with _full_precision(model.weights.device):
+        check_behaviour(model.module, PerRecordLoss(data.loss), Batch(data.inputs, data.targets))
+
+
+def private_update(
+    data: TrainingData,
+    rule: StepRule,
+    noise: NoiseSource,
+    *,
+    sampling_rate: Fraction,
+    clip_norm: float,
+    noise_deviation: float,
+) -> NDArray[np.float64]:
+    """Train a copy of the model; trained minus initial weights, parameters in the order of their names."""
+    records, loss, model = Batch(data.inputs, data.targets), PerRecordLoss(data.loss), FlatModel(data.model)
+    batches = PoissonBatches(noise, sampling_rate, len(records))
+    step_noise = StepNoise(noise.stream_key(), noise_deviation)
+    with _full_precision(model.weights.device):
+        usual_size = min(data.micro_batch_size, math.ceil(rule.expected_batch_size))
+        ghost = (
+            ghost_is_faster(model, loss, records, usual_size)
+            if data.clipping == "fastest"
+            else data.clipping == "ghost"
+        )
+        model.drop_out(KeyStream(noise.stream_key()))
+        clipper = PerSampleClipper(model.module, loss, clip_norm, ghost=ghost)
+        work = Work(model, clipper, records, data.micro_batch_size)
+        update = train(work, rule, batches, step_noise)
+    return update.double().cpu().numpy()
+
+
+def _full_precision(device: torch.device) -> torch.autocast:
+    """Norms of half the precision would not bound anything, whatever the caller's settings."""
+    return torch.autocast(device.type, enabled=False)
