@@ -42,6 +42,7 @@ class Runs:
         self._progress = progress
         self._made = 0
         self._planned = planned
+        self.last_error: Exception | None = None
         self.can_copy = _copied(mechanism) is not None
 
     def observe(self, world: World, runs: int, columns: int | None = None) -> Observations:
@@ -73,7 +74,8 @@ class Runs:
             mechanism.check(data)
             payload = mechanism.answer(data, self._noise).payload
             return Seen(numbers_of(payload, self._decode), len(payload))
-        except Exception:
+        except Exception as error:  # whatever it raises is what the onlooker sees
+            self.last_error = error
             return Seen(None, 0, failed=True)
 
     def _count_run(self) -> None:
@@ -92,7 +94,7 @@ def noise_sources(seed: int | str | None) -> tuple[NoiseSource, NoiseSource]:
 def _copied(mechanism: Mechanism[Any]) -> Mechanism[Any] | None:
     try:
         return copy.deepcopy(mechanism)
-    except Exception:
+    except Exception:  # some hold what cannot be copied; the report says that this attack was left out
         return None
 
 

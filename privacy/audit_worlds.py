@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from privacy.budget import NeighbouringRelation
 from privacy.errors import InvalidTerms
+from privacy.tensor_shapes import size_of, unflattened
 
 if TYPE_CHECKING:
     from privacy.release import Mechanism
@@ -141,22 +142,10 @@ def _bounded_scalar(terms: dict[str, int | str], relation: NeighbouringRelation)
 
 
 def _clipped_update(terms: dict[str, int | str], relation: NeighbouringRelation) -> list[World]:
-    import numpy as np
-
-    shapes: dict[str, list[int]] = json.loads(str(terms["shapes"]))
-    size = sum(math.prod(shape) for shape in shapes.values())
-
-    def tensors(vector: Any) -> dict[str, Any]:
-        parts, start = {}, 0
-        for name, shape in shapes.items():
-            end = start + math.prod(shape)
-            parts[name] = np.reshape(vector[start:end], shape)
-            start = end
-        return parts
-
+    shapes = {name: tuple(shape) for name, shape in json.loads(str(terms["shapes"])).items()}
     return [
-        replace(world, first=tensors(world.first), second=tensors(world.second))
-        for world in _vectors(size, terms, relation)
+        replace(world, first=unflattened(world.first, shapes), second=unflattened(world.second, shapes))
+        for world in _vectors(size_of(shapes), terms, relation)
     ]
 
 
@@ -168,6 +157,8 @@ def _vectors(size: int, terms: dict[str, int | str], relation: NeighbouringRelat
     """Contributions of a whole device, as one vector."""
     import numpy as np
 
+    if not size:
+        raise InvalidTerms("an update without coordinates hides nothing; nothing was run")
     clip_norm = float(Fraction(terms["clip_norm"]))
     zero, even, single = np.zeros(size), np.full(size, clip_norm * size**-0.5), np.zeros(size)
     single[0] = clip_norm

@@ -123,10 +123,11 @@ def _scout(runs: Runs, worlds: Sequence[World], scouts: int, claims: Sequence[Cl
             if best is None or prospect.beats(best[0]):
                 best = prospect, _Found(world, seen.values.shape[1], prospect.rule, claim)
     if best is None:
+        ended = f" (the last one: {type(runs.last_error).__name__})" if runs.last_error else ""
         raise InvalidTerms(
-            "the mechanism answered nothing, or always the same, whatever the data, so there was nothing to audit; "
-            "see that the worlds hold the kind of data it takes; there is no verdict"
-        )
+            f"the mechanism raised an error in every run{ended}, or always answered the same, so there was nothing "
+            "to audit; see that the worlds hold the kind of data it takes; there is no verdict"
+        ) from runs.last_error
     return best[1]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,17 +14,14 @@ from privacy.exact import Number, exact_multiplier, positive
 from privacy.grid_gaussian import rounded_gaussian
 from privacy.packing import pack_array, unpack_array, width_for
 from privacy.release import Answer, Guarantee
+from privacy.tensor_shapes import Shapes, described, flattened, in_order, size_of, unflattened
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy as np
     from numpy.typing import NDArray
 
     from privacy.randomness import NoiseSource
-
-    Tensors = Mapping[str, NDArray[np.floating]]
-    Shapes = Mapping[str, tuple[int, ...]]
+    from privacy.tensor_shapes import Tensors
 
 _SMALLEST_CLIP, _LARGEST_CLIP = Fraction(1, 10**12), Fraction(10**12)
 _NOISE_RANGE = 6  # standard deviations that the packed width must hold; what lies beyond is clamped
@@ -50,15 +46,12 @@ class ClippedUpdate:
     name: ClassVar[str] = "clipped_update"
 
     def __post_init__(self) -> None:
-        shapes = {name: tuple(int(side) for side in shape) for name, shape in sorted(self.shapes.items())}
-        if any(side < 0 for shape in shapes.values() for side in shape):
-            raise InvalidTerms("an update's shapes cannot have a negative side; nothing was booked")
         clip_norm = positive(self.clip_norm, "clip_norm")
         if not _SMALLEST_CLIP <= clip_norm <= _LARGEST_CLIP:
             raise InvalidTerms(f"clip_norm must lie within 1e-12 and 1e12, got {self.clip_norm}; nothing was booked")
         if not 8 <= self.grid_bits <= 24:
             raise InvalidTerms(f"grid_bits must lie within 8 and 24, got {self.grid_bits}; nothing was booked")
-        object.__setattr__(self, "shapes", shapes)
+        object.__setattr__(self, "shapes", in_order(self.shapes))
         object.__setattr__(self, "clip_norm", clip_norm)
         object.__setattr__(self, "noise_multiplier", exact_multiplier(self.noise_multiplier))
         object.__setattr__(self, "relation", NeighbouringRelation(self.relation))
@@ -66,7 +59,7 @@ class ClippedUpdate:
     @property
     def terms(self) -> dict[str, int | str]:
         return {
-            "shapes": json.dumps({name: list(shape) for name, shape in self.shapes.items()}, sort_keys=True),
+            "shapes": described(self.shapes),
             "clip_norm": str(self.clip_norm),
             "noise_multiplier": str(self.noise_multiplier),
             "relation": self.relation.value,
@@ -89,7 +82,7 @@ class ClippedUpdate:
     @property
     def size(self) -> int:
         """How many coordinates the update has."""
-        return sum(math.prod(shape) for shape in self.shapes.values())
+        return size_of(self.shapes)
 
     @property
     def step(self) -> float:
@@ -118,7 +111,7 @@ class ClippedUpdate:
 
         bound = 1 << self.grid_bits
         drawn = rounded_gaussian(noise, exact_multiplier(self.noise_multiplier) * bound, self.size)
-        steps = clip_to_grid(self._flat(data), float(positive(self.clip_norm, "clip_norm")), bound)
+        steps = clip_to_grid(flattened(data, self.shapes), float(positive(self.clip_norm, "clip_norm")), bound)
         # The steps are whole numbers in float64, so the cast loses nothing.
         np.add(drawn, steps, out=drawn, casting="unsafe")
         return Answer(pack_array(drawn, self.width_bytes), noise.seeded)
@@ -131,21 +124,4 @@ class ClippedUpdate:
         """The noised update as tensors."""
         import numpy as np
 
-        values = (self.decode_steps(payload) * self.step).astype(np.float32)
-        tensors, start = {}, 0
-        for name, shape in self.shapes.items():
-            end = start + math.prod(shape)
-            tensors[name] = values[start:end].reshape(shape)
-            start = end
-        return tensors
-
-    def _flat(self, data: Tensors) -> NDArray[np.float64]:
-        import numpy as np
-
-        vector = np.empty(self.size, dtype=np.float64)
-        start = 0
-        for name, shape in self.shapes.items():
-            end = start + math.prod(shape)
-            vector[start:end] = np.asarray(data[name]).reshape(-1)
-            start = end
-        return vector
+        return unflattened((self.decode_steps(payload) * self.step).astype(np.float32), self.shapes)

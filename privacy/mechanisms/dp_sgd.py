@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,17 +14,16 @@ from privacy.errors import InvalidTerms, MissingExtra
 from privacy.exact import Number, as_written, exact_multiplier, positive
 from privacy.packing import pack_array, unpack_array, width_for
 from privacy.release import Answer, Guarantee
+from privacy.tensor_shapes import Shapes, described, in_order, size_of, unflattened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
     from privacy.randomness import NoiseSource
-
-    Shapes = Mapping[str, tuple[int, ...]]
 
 _NOISE_RANGE = 6  # standard deviations that the packed width must hold; what lies beyond is clamped
 
@@ -78,16 +76,13 @@ class DpSgd:
     name: ClassVar[str] = "dp_sgd"
 
     def __post_init__(self) -> None:
-        shapes = {name: tuple(int(side) for side in shape) for name, shape in sorted(self.shapes.items())}
-        if any(side < 0 for shape in shapes.values() for side in shape):
-            raise InvalidTerms("an update's shapes cannot have a negative side; nothing was booked")
         whole = all(type(number) is int for number in (self.steps, self.grid_bits))
         if not whole or not 0 <= self.grid_bits <= 24:
             raise InvalidTerms(
                 "steps must be whole and grid_bits lie within 0 and 24, "
                 f"got {self.steps!r} and {self.grid_bits!r}; nothing was booked"
             )
-        object.__setattr__(self, "shapes", shapes)
+        object.__setattr__(self, "shapes", in_order(self.shapes))
         object.__setattr__(self, "sampling_rate", positive(self.sampling_rate, "sampling_rate"))
         object.__setattr__(self, "noise_multiplier", exact_multiplier(self.noise_multiplier))
         for name in ("clip_norm", "expected_batch_size", "learning_rate"):
@@ -103,7 +98,7 @@ class DpSgd:
     @property
     def terms(self) -> dict[str, int | str]:
         return {
-            "shapes": json.dumps({name: list(shape) for name, shape in self.shapes.items()}, sort_keys=True),
+            "shapes": described(self.shapes),
             "sampling_rate": str(self.sampling_rate),
             "noise_multiplier": str(self.noise_multiplier),
             "clip_norm": str(self.clip_norm),
@@ -134,7 +129,7 @@ class DpSgd:
     @property
     def size(self) -> int:
         """How many coordinates the update has."""
-        return sum(math.prod(shape) for shape in self.shapes.values())
+        return size_of(self.shapes)
 
     @property
     def step(self) -> float:
@@ -190,10 +185,7 @@ class DpSgd:
         """The update as tensors, to be added to the weights that the training started from."""
         import numpy as np
 
-        values = (self.decode_steps(payload) * self.step).astype(np.float32)
-        ends = np.cumsum([math.prod(shape) for shape in self.shapes.values()])
-        parts = np.split(values, ends[:-1])
-        return {name: part.reshape(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
+        return unflattened((self.decode_steps(payload) * self.step).astype(np.float32), self.shapes)
 
 
 @contextmanager

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from privacy.mechanisms.dp_sgd import Shapes, TrainingData
+    from privacy.mechanisms.dp_sgd import TrainingData
     from privacy.randomness import NoiseSource
+    from privacy.tensor_shapes import Shapes
 
 
 def check_training(data: TrainingData, shapes: Shapes) -> None:

@@ -25,6 +25,7 @@ from privacy.mechanisms.label_histogram import count_labels
 from privacy.packing import pack, pack_array
 from privacy.randomness import NoiseSource, SeededSource
 from privacy.release import Answer, Guarantee
+from privacy.tensor_shapes import flattened
 
 
 def released(counts, drawn) -> Answer:
@@ -153,7 +154,7 @@ class AnsweredAgain(LabelHistogram):
 
 class NoClip(ClippedUpdate):
     def answer(self, data, noise):
-        return self.noised(self._flat(data), noise)
+        return self.noised(flattened(data, self.shapes), noise)
 
     def noised(self, vector, noise) -> Answer:
         drawn = rounded_gaussian(noise, exact_multiplier(self.noise_multiplier) * (1 << self.grid_bits), self.size)
@@ -164,7 +165,7 @@ class NanPasses(NoClip):
     """Clips by min(1, C/‖v‖), which is 1 for a norm that is not a number (as in Flower 1.42)."""
 
     def answer(self, data, noise):
-        vector = self._flat(data)
+        vector = flattened(data, self.shapes)
         norm = float(np.linalg.norm(vector)) or 1.0
         return self.noised(vector * min(1.0, float(self.clip_norm) / norm), noise)
 
@@ -174,7 +175,7 @@ class ClipsEachCoordinate(NoClip):
 
     def answer(self, data, noise):
         bound = float(self.clip_norm)
-        return self.noised(np.clip(np.nan_to_num(self._flat(data)), -bound, bound), noise)
+        return self.noised(np.clip(np.nan_to_num(flattened(data, self.shapes)), -bound, bound), noise)
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,7 @@ class ScaledGaussian(ClippedUpdate):
     def answer(self, data, noise):
         bound = 1 << self.grid_bits
         drawn = rounded_gaussian(noise, exact_multiplier(self.noise_multiplier) * bound * self.factor, self.size)
-        drawn += clip_to_grid(self._flat(data), float(self.clip_norm), bound).astype(np.int64)
+        drawn += clip_to_grid(flattened(data, self.shapes), float(self.clip_norm), bound).astype(np.int64)
         return Answer(pack_array(drawn, self.width_bytes))
 
 

@@ -46,7 +46,8 @@ def test_twenty_thousand_runs_come_close_to_the_claim_from_below():
 
 
 def test_twenty_thousand_runs_notice_a_fifth_too_little_noise():
-    report = audit(ScaledNoise(2, 1, factor=Fraction(4, 5)), trials=20_000, seed=1)
+    mutant = ScaledNoise(2, 1, factor=Fraction(4, 5))
+    report = audit(mutant, worlds_of(mutant)[:1], trials=20_000, seed=1)
     assert report.verdict is Verdict.EXCEEDS_CLAIM
     assert 1.1 < report.lower_bound <= 1.25
 
@@ -62,13 +63,13 @@ def test_twenty_thousand_runs_notice_a_fifth_too_little_noise():
         built_in("bounded_scalar"),
         built_in("clipped_update", noise_multiplier=2),
         built_in("discrete_gaussian", noise_multiplier=2),
-        SmallDpSgd(),
+        SmallDpSgd(steps=5),
     ],
     ids=lambda mechanism: f"{mechanism.name}, {mechanism.cost.relation}",
 )
 def test_an_honest_mechanism_passes_whatever_the_seed(mechanism):
     worlds = worlds_of(mechanism)[:1]
-    assert not any(audit(mechanism, worlds, trials=100, seed=seed).exceeds_claim for seed in SEEDS)
+    assert not any(audit(mechanism, worlds, trials=80, seed=seed).exceeds_claim for seed in SEEDS)
 
 
 @pytest.mark.parametrize("name", ["clipped_update", "discrete_gaussian"])
@@ -217,8 +218,9 @@ class AlwaysFails(Coin):
 
 
 def test_a_mechanism_that_never_answers_gets_no_verdict():
-    with pytest.raises(InvalidTerms, match="no verdict"):
+    with pytest.raises(InvalidTerms, match=r"OSError.*no verdict") as refused:
         audit(AlwaysFails(), trials=100, seed=0)
+    assert "disk full" not in str(refused.value)
 
 
 class Overwrites(Coin):

@@ -12,7 +12,7 @@ from privacy.audit_worlds import World, worlds_of
 from privacy.auditing import BUILT_IN, audit, built_in
 from privacy.budget import NeighbouringRelation
 from privacy.errors import InvalidTerms
-from privacy.mechanisms import FeatureHistogram, LabelHistogram
+from privacy.mechanisms import ClippedUpdate, FeatureHistogram, LabelHistogram
 from privacy.randomness import NoiseSource, SeededSource
 
 RELATIONS = list(NeighbouringRelation)
@@ -109,6 +109,11 @@ def test_a_mechanism_of_another_name_may_bring_its_worlds():
             return [World("mine", [0], [1])]
 
     assert [world.name for world in worlds_of(WithWorlds(2, 1))] == ["mine"]
+
+
+def test_an_update_without_coordinates_is_refused():
+    with pytest.raises(InvalidTerms, match="hides nothing"):
+        worlds_of(ClippedUpdate({}, 1, 1))
 
 
 def test_the_worlds_hold_what_breaks_careless_code():

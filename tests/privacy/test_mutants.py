@@ -48,11 +48,11 @@ FAULTS: dict[str, tuple[Any, int, float, str | None]] = {
     "no clipping": (mutants.NoClip(UPDATE, 1, 2), 800, 15.0, None),
     "NaN passes": (mutants.NanPasses(UPDATE, 1, 2), 800, 8.0, "nothing or "),
     "each coordinate clipped": (mutants.ClipsEachCoordinate(UPDATE, 1, 2), 800, 6.0, None),
-    "Gaussian noise x 0.8": (mutants.ScaledGaussian(UPDATE, 1, 2, factor=Fraction(4, 5)), 4_000, 4.887, None),
+    "Gaussian noise x 0.8": (mutants.ScaledGaussian(UPDATE, 1, 2, factor=Fraction(4, 5)), 3_000, 4.887, None),
     "Gaussian noise x 0.5": (mutants.ScaledGaussian(UPDATE, 1, 2, factor=Fraction(1, 2)), 800, 6.0, None),
     "clipped after averaging": (mutants.ClipsTheAverage(), 2_000, 1.5, None),
-    "batches in order, claimed as random": (mutants.TakesBatchesInOrder(), 4_000, 0.3, None),
-    "amplification by a server's choice": (mutants.ClaimsAmplification(UPDATE, 1, 2), 2_000, 0.3, None),
+    "batches in order, claimed as random": (mutants.TakesBatchesInOrder(), 3_000, 0.3, None),
+    "amplification by a server's choice": (mutants.ClaimsAmplification(UPDATE, 1, 2), 1_500, 0.3, None),
 }
 # Slow ones that need no search for the pair that betrays them.
 FIRST_WORLD_ONLY = {
