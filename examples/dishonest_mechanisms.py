@@ -16,6 +16,7 @@ from privacy.mechanisms import ClippedUpdate, LabelHistogram
 from privacy.mechanisms.label_histogram import count_labels
 from privacy.packing import pack, pack_array
 from privacy.release import Answer
+from privacy.tensor_shapes import flattened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,7 +50,7 @@ class NoClipping(ClippedUpdate):
 
     def answer(self, data: Mapping[str, NDArray[np.floating]], noise: NoiseSource) -> Answer:
         drawn = rounded_gaussian(noise, exact_multiplier(self.noise_multiplier) * (1 << self.grid_bits), self.size)
-        steps = (self._flat(data) / self.step).round().astype("int64")
+        steps = (flattened(data, self.shapes) / self.step).round().astype("int64")
         return Answer(pack_array(drawn + steps, self.width_bytes), noise.seeded)
 
 

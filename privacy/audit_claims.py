@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from privacy.accounting import epsilon_spent
+from privacy.accounting.closed_form import epsilon_of
 from privacy.audit_rules import Promise
 from privacy.budget import MICRO, NANO
-from privacy.closed_form import epsilon_of
 from privacy.errors import InvalidTerms
 
 if TYPE_CHECKING:

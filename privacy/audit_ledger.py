@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from privacy.ledger_entries import Entry, Reserved
+from privacy.ledger.entries import Entry, Reserved
 from privacy.randomness import NoiseSource
 from privacy.release import Answer, Guarantee, Mechanism, Release, Request, perform
 

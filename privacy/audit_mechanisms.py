@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from privacy.accounting.planning import noise_for
 from privacy.budget import NeighbouringRelation, PrivacyUnit
 from privacy.errors import InvalidTerms
 from privacy.exact import Number
@@ -18,7 +19,6 @@ from privacy.mechanisms import (
     LabelHistogram,
     RandomizedResponse,
 )
-from privacy.planning import noise_for
 from privacy.release import Mechanism
 
 _LAPLACE = ("bounded_scalar", "feature_histogram", "label_histogram", "randomized_response")

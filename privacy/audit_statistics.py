@@ -102,6 +102,11 @@ def smallest() -> Statistic:
     return Statistic("smallest value", lambda seen: seen.values.astype(float).min(axis=1))
 
 
+def magnitude() -> Statistic:
+    """The number furthest from 0: what went wrong may come out at either end of the range."""
+    return Statistic("largest magnitude", lambda seen: abs(seen.values.astype(float)).max(axis=1))
+
+
 def value(column: int) -> Statistic:
     """One number of the release, such as a bin."""
     return Statistic(f"value {column}", lambda seen: _column(seen, column))
@@ -164,7 +169,7 @@ def fitted_to(
     between = [make(*pair) for pair in places for make in best]
     each = [make(column) for column in columns for make in (value, is_not_zero, trailing_bits)]
     pairs = [difference(columns[0], column) for column in columns[1:]]
-    return [*always, *between, support(), total(), largest(), smallest(), *each, *pairs]
+    return [*always, *between, support(), total(), largest(), smallest(), magnitude(), *each, *pairs]
 
 
 def centre(seen: Observations, *, second: bool) -> Floats:

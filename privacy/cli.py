@@ -116,7 +116,7 @@ def plan(
 
     Exits with 0, or with 1 if both are given and the noise does not keep the ε.
     """
-    from privacy.planning import epsilon_for, noise_for
+    from privacy.accounting.planning import epsilon_for, noise_for
     from privacy.reporting.amounts import up
     from privacy.reporting.plans import plan_json, plan_text
 

@@ -73,7 +73,7 @@ def take_decision(
 ) -> None:
     """Start a broken ledger over, because a person with the device's keys says so."""
     from privacy.keys import LedgerKeys
-    from privacy.ledger_recovery import start_over
+    from privacy.ledger.recovery import start_over
     from privacy.reporting.verification import started_over_text
 
     if reason is None or key_file is None:

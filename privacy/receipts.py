@@ -21,8 +21,8 @@ from cryptography.exceptions import InvalidSignature
 from privacy.canonical import canonical, parse, take_hex, take_text, take_whole
 from privacy.errors import ReceiptRefused
 from privacy.keys import check_signature
-from privacy.ledger_entries import head_statement
-from privacy.ledger_terms import cost_fields, take_cost
+from privacy.ledger.entries import head_statement
+from privacy.ledger.terms import cost_fields, take_cost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

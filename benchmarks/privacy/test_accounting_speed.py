@@ -6,11 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from privacy import renyi
-from privacy.accounting import epsilon_of, epsilon_spent
+from privacy.accounting import epsilon_of, epsilon_spent, renyi
+from privacy.accounting.limits import BudgetLimits, spend_of
+from privacy.accounting.planning import noise_for
 from privacy.budget import NeighbouringRelation, PrivacyBudget, PrivacyCost, PrivacyUnit, SampledGaussian
-from privacy.limits import BudgetLimits, spend_of
-from privacy.planning import noise_for
 
 REPLACE = NeighbouringRelation.REPLACE
 PARTS = {

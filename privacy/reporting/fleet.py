@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from privacy.errors import LedgerError, LedgerTampered
-from privacy.ledger_storage import DECIDE
+from privacy.ledger.storage import DECIDE
 from privacy.reporting.amounts import counted, printable
 from privacy.reporting.findings import Finding, FindingKind, Notice, in_order
 from privacy.reporting.ledger_view import LedgerView, read_ledger

@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from privacy.accounting.limits import spend_of
 from privacy.errors import BudgetExhausted
 from privacy.ledger import Ledger
-from privacy.ledger_entries import BEFORE_GENESIS, Decided, Opened, Released, Reserved, link
-from privacy.limits import spend_of
+from privacy.ledger.entries import BEFORE_GENESIS, Decided, Opened, Released, Reserved, link
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from privacy.accounting.limits import BudgetLimits, Spend
     from privacy.budget import PrivacyBudget, PrivacyCost
-    from privacy.ledger_checks import Verification
-    from privacy.ledger_entries import Entry
-    from privacy.ledger_status import LedgerStatus
-    from privacy.limits import BudgetLimits, Spend
+    from privacy.ledger.checks import Verification
+    from privacy.ledger.entries import Entry
+    from privacy.ledger.status import LedgerStatus
 
 
 @dataclass(frozen=True)

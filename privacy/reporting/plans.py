@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from privacy.accounting.planning import Plan, epsilon_for
 from privacy.budget import PrivacyUnit
 from privacy.errors import InvalidTerms
-from privacy.planning import Plan, epsilon_for
 from privacy.reporting.amounts import counted, up, whom
 from privacy.reporting.tables import pairs, paragraph, table
 

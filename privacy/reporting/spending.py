@@ -20,9 +20,9 @@ from functools import lru_cache
 from operator import attrgetter
 
 from privacy.accounting import epsilon_spent
+from privacy.accounting.limits import BudgetLimits, Spend, for_one_record
 from privacy.budget import PrivacyBudget, PrivacyCost, PrivacyUnit
-from privacy.ledger_admission import left_of, shared
-from privacy.limits import BudgetLimits, Spend, for_one_record
+from privacy.ledger.admission import left_of, shared
 from privacy.reporting.ledger_view import Booking, LedgerView
 
 

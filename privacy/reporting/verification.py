@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from privacy.accounting.limits import Spend
+from privacy.accounting.second_opinion import Comparison, Verdict, compare
 from privacy.budget import MICRO, NANO
 from privacy.errors import InvalidTerms
-from privacy.ledger_entries import Opened
-from privacy.limits import Spend
+from privacy.ledger.entries import Opened
 from privacy.reporting.amounts import counted, short_key
 from privacy.reporting.ledger_view import LedgerView
 from privacy.reporting.tables import pairs, paragraph
-from privacy.second_opinion import Comparison, Verdict, compare
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,11 @@ import sys
 from pathlib import Path
 from typing import ClassVar
 
-from privacy import anchor
-from privacy.anchor import Anchor
 from privacy.keys import LedgerKeys
-from privacy.ledger import Ledger
-from privacy.ledger_entries import Released, Reserved, request_digest
-from privacy.ledger_storage import LedgerStorage
+from privacy.ledger import Ledger, anchor
+from privacy.ledger.anchor import Anchor
+from privacy.ledger.entries import Released, Reserved, request_digest
+from privacy.ledger.storage import LedgerStorage
 from privacy.randomness import NoiseSource
 from privacy.release import Answer, Guarantee, perform
 from tests.privacy.ledger_helpers import BUDGET, ask, pure

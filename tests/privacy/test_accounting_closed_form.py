@@ -12,10 +12,9 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from privacy import closed_form
-from privacy.accounting import shown_epsilon
+from privacy.accounting import closed_form, shown_epsilon
+from privacy.accounting.closed_form import delta_of, epsilon_of, gaussian_delta
 from privacy.budget import MICRO
-from privacy.closed_form import delta_of, epsilon_of, gaussian_delta
 from privacy.errors import InvalidTerms
 
 # Parts in micro-ε, all on the PLD's grid of 1e-4 so that what differs is not the rounding of its input.

@@ -11,6 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from privacy.accounting import epsilon_spent
+from privacy.accounting.closed_form import delta_of, epsilon_of, gaussian_delta
+from privacy.accounting.limits import BudgetLimits, Spend, first_where, spend_of
 from privacy.budget import (
     MICRO,
     NANO,
@@ -20,9 +22,7 @@ from privacy.budget import (
     PrivacyUnit,
     SampledGaussian,
 )
-from privacy.closed_form import delta_of, epsilon_of, gaussian_delta
 from privacy.errors import BudgetExhausted, InvalidTerms
-from privacy.limits import BudgetLimits, Spend, first_where, spend_of
 
 ADD_REMOVE, REPLACE = NeighbouringRelation.ADD_REMOVE, NeighbouringRelation.REPLACE
 RECORD, DEVICE = PrivacyUnit.RECORD, PrivacyUnit.DEVICE

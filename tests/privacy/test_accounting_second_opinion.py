@@ -10,9 +10,9 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from privacy.accounting import epsilon_spent
+from privacy.accounting.second_opinion import Bracket, Verdict, compare, judge, second_opinion
 from privacy.budget import MICRO, NeighbouringRelation, PrivacyCost, PrivacyUnit, SampledGaussian
 from privacy.errors import InvalidTerms, MissingExtra
-from privacy.second_opinion import Bracket, Verdict, compare, judge, second_opinion
 
 ADD_REMOVE, REPLACE = NeighbouringRelation.ADD_REMOVE, NeighbouringRelation.REPLACE
 RECORD, DEVICE = PrivacyUnit.RECORD, PrivacyUnit.DEVICE

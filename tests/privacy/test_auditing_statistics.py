@@ -35,6 +35,7 @@ def test_statistics_say_what_they_are_named_for():
     assert of(statistics.total(), rows) == [2, 4]
     assert of(statistics.largest(), rows) == [5, 4]
     assert of(statistics.smallest(), rows) == [-3, 0]
+    assert of(statistics.magnitude(), [[-7, 5], [1, 2]]) == [7, 2]
     assert of(statistics.message_length(), rows) == [24, 24]
     assert of(statistics.projection(np.zeros(3), np.array([0.0, 3.0, 4.0])), rows) == pytest.approx([0.6, 0.0])
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import privacy.ledger as ledger_module
 from covey import ExitCode
 from privacy.accounting import epsilon_spent
+from privacy.accounting.limits import Spend
 from privacy.budget import NeighbouringRelation, PrivacyBudget
 from privacy.errors import BudgetExhausted
-from privacy.limits import Spend
+from privacy.ledger import book as ledger_module
 from privacy.mechanisms import BoundedScalar
 from privacy.release import Request
 from privacy.reporting.amounts import down, percent_left, percent_used, printable, up

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-import privacy.second_opinion
+import privacy.accounting.second_opinion
 from covey import ExitCode
 from privacy.accounting import epsilon_spent
+from privacy.accounting.limits import Spend
 from privacy.errors import LedgerTampered
 from privacy.ledger import Ledger
-from privacy.limits import Spend
 from privacy.reporting.ledger_view import read_ledger
 from privacy.reporting.verification import recompute
 from tests.privacy.cli_helpers import GRADIENT, UPDATE, Server, ask, device, opened, run
@@ -139,7 +139,7 @@ def test_a_second_accountant_agrees(state, capsys):
 
 
 def test_an_accountant_that_understates_is_caught(state, capsys, monkeypatch):
-    monkeypatch.setattr(privacy.second_opinion, "epsilon_spent", lambda *cost: 0.95 * epsilon_spent(*cost))
+    monkeypatch.setattr(privacy.accounting.second_opinion, "epsilon_spent", lambda *cost: 0.95 * epsilon_spent(*cost))
     told = run(capsys, "verify", state, "--recompute")
     assert told.code == ExitCode.FOUND_WRONG
     assert "ours is lower" in told.err

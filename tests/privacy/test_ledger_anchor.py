@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from privacy.anchor import PAGE_BYTES, Anchor, Note
+from privacy.accounting.limits import Spend
 from privacy.errors import LedgerTampered, LedgerUnavailable
 from privacy.ledger import Ledger
-from privacy.ledger_checks import check_anchor, open_checked
-from privacy.ledger_files import LedgerFiles
-from privacy.limits import Spend
+from privacy.ledger.anchor import PAGE_BYTES, Anchor, Note
+from privacy.ledger.checks import check_anchor, open_checked
+from privacy.ledger.files import LedgerFiles
 from tests.privacy.ledger_helpers import BUDGET, copy_of, filled, flipped, release, reserve
 
 

@@ -11,7 +11,7 @@ from privacy.budget import MICRO, NeighbouringRelation, PrivacyBudget, PrivacyCo
 from privacy.errors import BudgetExhausted, InvalidTerms, LedgerTampered, LedgerUnavailable, ReleaseRefused, SealBroken
 from privacy.keys import LedgerKeys
 from privacy.ledger import Ledger, Reservation
-from privacy.ledger_entries import Entry, Opened, Released, Reserved
+from privacy.ledger.entries import Entry, Opened, Released, Reserved
 from privacy.randomness import NoiseSource
 from privacy.release import Answer, Guarantee, Request, perform
 from tests.privacy.ledger_helpers import BUDGET, MECHANISM, TERMS, ask, change, pure, release, reserve
@@ -344,5 +344,5 @@ def test_files_are_private(ledger, tmp_path):
 
 
 def test_ledger_needs_no_numpy():
-    code = "import sys, privacy.ledger, privacy.ledger_recovery, privacy.receipt_desk; sys.exit('numpy' in sys.modules)"
+    code = "import sys, privacy.ledger, privacy.ledger.recovery, privacy.receipt_desk; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2]).returncode == 0

@@ -17,12 +17,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from privacy import ledger as ledger_module
 from privacy.budget import MICRO
 from privacy.errors import BudgetExhausted, InvalidTerms, ReleaseRefused
 from privacy.keys import LedgerKeys
 from privacy.ledger import Ledger
-from privacy.ledger_admission import admit
+from privacy.ledger import book as ledger_module
+from privacy.ledger.admission import admit
 from privacy.release import Answer
 from tests.privacy.ledger_helpers import BUDGET, MECHANISM, TERMS, ask, pure
 

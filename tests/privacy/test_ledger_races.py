@@ -12,7 +12,7 @@ import pytest
 from privacy.budget import MICRO
 from privacy.errors import BudgetExhausted, LedgerUnavailable
 from privacy.ledger import Ledger
-from privacy.ledger_entries import Reserved
+from privacy.ledger.entries import Reserved
 from tests.privacy.ledger_helpers import BUDGET, release, reserve
 from tests.privacy.ledger_racers import LAST_UNIT, NUM_RACERS, NUM_RELEASES
 
@@ -145,7 +145,7 @@ def test_ledger_is_not_used_across_a_fork(tmp_path):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from privacy.ledger_files import LedgerFiles
+from privacy.ledger.files import LedgerFiles
 with LedgerFiles(Path(sys.argv[1]), timeout_seconds=1).locked():
     print("locked", flush=True)
     time.sleep(60)

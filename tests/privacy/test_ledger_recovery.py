@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from privacy import ledger_recovery
+from privacy.accounting.limits import Spend
 from privacy.budget import PrivacyBudget
 from privacy.errors import BudgetExhausted, InvalidTerms, LedgerTampered, LedgerUnavailable
 from privacy.keys import LedgerKeys
 from privacy.ledger import Ledger
-from privacy.ledger_entries import Decided, Opened
-from privacy.ledger_recovery import start_over
-from privacy.limits import Spend
+from privacy.ledger import recovery as ledger_recovery
+from privacy.ledger.entries import Decided, Opened
+from privacy.ledger.recovery import start_over
 from privacy.receipt_desk import MemoryShelf, ReceiptDesk
 from privacy.receipts import check_contact, issue_receipt
 from tests.privacy.ledger_helpers import BUDGET, change, copy_of, flipped, release, reserve, rows

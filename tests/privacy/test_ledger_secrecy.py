@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from privacy import ledger as ledger_module
 from privacy.errors import PrivacyError
 from privacy.ledger import Ledger
+from privacy.ledger import book as ledger_module
 from privacy.release import Answer
 from tests.privacy.ledger_helpers import BUDGET, MECHANISM, TERMS, ask, change, pure, reserve, rows
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from privacy import ledger_checks
+from privacy.accounting.limits import Spend
 from privacy.errors import LedgerTampered
 from privacy.keys import LedgerKeys
 from privacy.ledger import Ledger
-from privacy.ledger_entries import BEFORE_GENESIS, Entry, Reserved, link
-from privacy.ledger_files import signed_head
-from privacy.ledger_state import LedgerState
-from privacy.ledger_storage import HeadRow, Row
-from privacy.limits import Spend
+from privacy.ledger import checks as ledger_checks
+from privacy.ledger.entries import BEFORE_GENESIS, Entry, Reserved, link
+from privacy.ledger.files import signed_head
+from privacy.ledger.state import LedgerState
+from privacy.ledger.storage import HeadRow, Row
 from tests.privacy.ledger_helpers import BUDGET, change, copy_of, filled, flipped, release, reserve, rows
 
 NUM_ENTRIES = 200

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from privacy import accounting, limits, planning
+from privacy.accounting import composition, limits, planning
 from privacy.budget import PrivacyUnit
 from privacy.errors import InvalidTerms
 
@@ -24,7 +24,7 @@ def claims_of_selection(module: ModuleType) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("module", [accounting, limits, planning])
+@pytest.mark.parametrize("module", [composition, limits, planning])
 def test_no_rate_of_selection_can_be_claimed(module: ModuleType) -> None:
     assert not claims_of_selection(module)
 

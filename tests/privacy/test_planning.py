@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privacy.accounting.limits import BudgetLimits, Spend, spend_of
+from privacy.accounting.planning import Plan, epsilon_for, noise_for
 from privacy.budget import NeighbouringRelation, PrivacyCost, PrivacyUnit, SampledGaussian
 from privacy.errors import InvalidTerms
-from privacy.limits import BudgetLimits, Spend, spend_of
-from privacy.planning import Plan, epsilon_for, noise_for
 
 ADD_REMOVE, REPLACE = NeighbouringRelation.ADD_REMOVE, NeighbouringRelation.REPLACE
 RECORD, DEVICE = PrivacyUnit.RECORD, PrivacyUnit.DEVICE

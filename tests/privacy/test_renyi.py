@@ -15,11 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from privacy import renyi
-from privacy.accounting import epsilon_spent
+from privacy.accounting import epsilon_spent, renyi
+from privacy.accounting.closed_form import epsilon_of
+from privacy.accounting.second_opinion import Bracket, Verdict, judge
 from privacy.budget import NeighbouringRelation, PrivacyCost, PrivacyUnit, SampledGaussian
-from privacy.closed_form import epsilon_of
-from privacy.second_opinion import Bracket, Verdict, judge
 
 ADD_REMOVE, REPLACE = NeighbouringRelation.ADD_REMOVE, NeighbouringRelation.REPLACE
 STEPS = [(0.001, 0.7), (0.01, 1.0), (0.04, 0.8), (0.04, 1.0), (0.04, 2.0), (0.1, 1.5), (0.5, 4.0), (0.9, 8.0)]

@@ -9,14 +9,14 @@ from itertools import pairwise
 
 import pytest
 
-import privacy.ledger as ledger_module
 from covey import ExitCode
+from privacy.accounting.limits import Spend
 from privacy.budget import SampledGaussian
 from privacy.keys import LedgerKeys
 from privacy.ledger import Ledger
-from privacy.ledger_entries import head_statement
-from privacy.ledger_files import signed_head
-from privacy.limits import Spend
+from privacy.ledger import book as ledger_module
+from privacy.ledger.entries import head_statement
+from privacy.ledger.files import signed_head
 from privacy.randomness import NoiseSource, SeededSource
 from privacy.receipts import Receipt, issue_receipt
 from privacy.release import Request, perform

@@ -1,6 +1,6 @@
 """Whether a spend still fits, and the sentence that says why not.
 
-The comparison is of integers (privacy.limits); ε appears in the sentence only.
+The comparison is of integers (privacy.accounting.limits); ε appears in the sentence only.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from privacy.accounting.limits import BudgetLimits, Spend
 from privacy.budget import PrivacyBudget
 from privacy.errors import BudgetExhausted
-from privacy.limits import BudgetLimits, Spend
 
 if TYPE_CHECKING:
-    from privacy.ledger_state import LedgerState
+    from privacy.ledger.state import LedgerState
 
 WHOLE_SHARE_PPM = 10**6
 

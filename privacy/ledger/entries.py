@@ -12,6 +12,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from privacy.accounting.limits import BudgetLimits, Spend
 from privacy.canonical import (
     Fields,
     as_text,
@@ -24,8 +25,7 @@ from privacy.canonical import (
     take_wholes,
 )
 from privacy.errors import InvalidTerms
-from privacy.ledger_terms import budget_fields, cost_fields, spend_list, take_budget, take_cost
-from privacy.limits import BudgetLimits, Spend
+from privacy.ledger.terms import budget_fields, cost_fields, spend_list, take_budget, take_cost
 
 if TYPE_CHECKING:
     from privacy.budget import PrivacyBudget, PrivacyCost

@@ -19,17 +19,17 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from privacy.accounting.limits import BudgetLimits
 from privacy.canonical import canonical, parse, take_text
 from privacy.durable import sync_directory, write_durably
 from privacy.errors import InvalidTerms, LedgerTampered
-from privacy.ledger_checks import open_checked
-from privacy.ledger_entries import Decided, Entry, Opened
-from privacy.ledger_files import LOCK_TIMEOUT_SECONDS, LedgerFiles, create, signed_opening, unavailable
-from privacy.ledger_remains import fingerprints, salvage
-from privacy.ledger_state import check_opening
-from privacy.ledger_storage import tampered
-from privacy.ledger_terms import check_name, same_terms
-from privacy.limits import BudgetLimits
+from privacy.ledger.checks import open_checked
+from privacy.ledger.entries import Decided, Entry, Opened
+from privacy.ledger.files import LOCK_TIMEOUT_SECONDS, LedgerFiles, create, signed_opening, unavailable
+from privacy.ledger.remains import fingerprints, salvage
+from privacy.ledger.state import check_opening
+from privacy.ledger.storage import tampered
+from privacy.ledger.terms import check_name, same_terms
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,21 +12,21 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from privacy.anchor import Note
 from privacy.errors import LedgerTampered, LedgerUnavailable
-from privacy.ledger_checks import Verification, check_everything
-from privacy.ledger_entries import Entry, Event, Head, link
-from privacy.ledger_files import signed_head, unavailable
-from privacy.ledger_storage import Row
+from privacy.ledger.anchor import Note
+from privacy.ledger.checks import Verification, check_everything
+from privacy.ledger.entries import Entry, Event, Head, link
+from privacy.ledger.files import signed_head, unavailable
+from privacy.ledger.storage import Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from privacy.keys import LedgerKeys
-    from privacy.ledger_checks import OpenLedger
-    from privacy.ledger_files import LedgerFiles
-    from privacy.ledger_state import LedgerState
-    from privacy.ledger_storage import LedgerStorage
+    from privacy.ledger.checks import OpenLedger
+    from privacy.ledger.files import LedgerFiles
+    from privacy.ledger.state import LedgerState
+    from privacy.ledger.storage import LedgerStorage
 
 
 class LedgerSession:

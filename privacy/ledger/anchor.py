@@ -20,10 +20,10 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from privacy.accounting.limits import Spend
 from privacy.canonical import canonical, parse, take_hex, take_text, take_whole, take_wholes
 from privacy.durable import sync, write_durably
-from privacy.ledger_entries import Head
-from privacy.limits import Spend
+from privacy.ledger.entries import Head
 
 if TYPE_CHECKING:
     from pathlib import Path

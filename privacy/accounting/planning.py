@@ -1,6 +1,6 @@
 """Before a federation starts: what noise its rounds need, and what ε they cost.
 
-A plan is priced as a ledger prices it (privacy.limits): a ledger opened with `Plan.budget` has room for exactly
+A plan is priced as a ledger prices it (`limits`): a ledger opened with `Plan.budget` has room for exactly
 these rounds, whatever the server asks meanwhile. `epsilon_if_fixed` is the lower figure for a plan that nobody
 adapts to its answers. Being selected by a server never makes a round cheaper, so `rounds` are those a device
 takes part in, whoever chose them.
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from privacy.accounting import epsilon_spent
+from privacy.accounting.limits import BudgetLimits, Spend, first_where, spend_of
 from privacy.budget import (
     MICRO,
     NeighbouringRelation,
@@ -24,7 +25,6 @@ from privacy.budget import (
 )
 from privacy.errors import BudgetExhausted, InvalidTerms
 from privacy.exact import Number, as_written, exact_epsilon, exact_multiplier
-from privacy.limits import BudgetLimits, Spend, first_where, spend_of
 
 _LARGEST_MICRO = 10**12  # of ε or of a noise multiplier: a million
 

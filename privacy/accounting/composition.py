@@ -2,10 +2,10 @@
 
 `epsilon_spent` is the figure for a *fixed* sequence of releases, for reports and audits. It must not decide
 whether to go on: a server that chooses its next question after seeing the last answer may only be stopped by
-limits fixed beforehand, `BudgetLimits` (privacy.limits). No rate at which a server selects devices enters
+limits fixed beforehand, `BudgetLimits` (privacy.accounting.limits). No rate at which a server selects devices enters
 anywhere: the server knows whom it selected.
 
-A total over releases of both units is a promise about one record (`privacy.limits.for_one_record`).
+A total over releases of both units is a promise about one record (`privacy.accounting.limits.for_one_record`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from privacy import renyi
+from privacy.accounting import renyi
+from privacy.accounting.closed_form import epsilon_of
+from privacy.accounting.limits import for_one_record
 from privacy.budget import MICRO, NANO, NeighbouringRelation, PrivacyCost, rounded_up
-from privacy.closed_form import delta_of, epsilon_of
 from privacy.errors import InvalidTerms
-from privacy.limits import BudgetLimits, Spend, for_one_record, spend_of
-
-__all__ = ["BudgetLimits", "Spend", "delta_of", "epsilon_of", "epsilon_spent", "is_exact", "shown_epsilon", "spend_of"]
 
 _SHOWN_PER_UNIT = 100_000
 # Google's PLD accountant, the second opinion, errs upwards by up to 1e-6 at its default grid.

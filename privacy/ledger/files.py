@@ -19,12 +19,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from privacy.anchor import Anchor, Note
+from privacy.accounting.limits import BudgetLimits, Spend
 from privacy.durable import sync_directory
 from privacy.errors import LedgerUnavailable
-from privacy.ledger_entries import BEFORE_GENESIS, Entry, Head, Opened, head_statement, link
-from privacy.ledger_storage import LedgerStorage, Row
-from privacy.limits import BudgetLimits, Spend
+from privacy.ledger.anchor import Anchor, Note
+from privacy.ledger.entries import BEFORE_GENESIS, Entry, Head, Opened, head_statement, link
+from privacy.ledger.storage import LedgerStorage, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,9 +7,9 @@ There is one ledger for the device, over all servers, tasks and purposes. A spen
 is never refunded: after a crash we may have charged for a release that never happened, never the reverse.
 The same request is the same reservation and has one answer, so a retry re-sends the same bytes for nothing.
 
-Entries are chained by hash and the end is signed; a second file (`privacy.anchor`) and the servers'
+Entries are chained by hash and the end is signed; a second file (`privacy.ledger.anchor`) and the servers'
 countersignatures say how far the chain had come. A ledger that was altered, cut, rolled back or lost has no
-budget left until a person decides (`privacy.ledger_recovery`). What no file can prevent is that *all* files are
+budget left until a person decides (`privacy.ledger.recovery`). What no file can prevent is that *all* files are
 set back together; it is noticed at the next contact with a server that has seen more (`keep`).
 
 A ledger may be used by many threads and many processes at once; after a fork, open it anew.
@@ -22,11 +22,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from privacy.accounting.limits import spend_of
 from privacy.durable import make_directory
 from privacy.errors import InvalidTerms, LedgerUnavailable, ReleaseRefused
-from privacy.ledger_admission import WHOLE_SHARE_PPM, admit
-from privacy.ledger_checks import Verification, check_reached, open_checked
-from privacy.ledger_entries import (
+from privacy.ledger.admission import WHOLE_SHARE_PPM, admit
+from privacy.ledger.checks import Verification, check_reached, open_checked
+from privacy.ledger.entries import (
     Decided,
     Entry,
     Head,
@@ -36,7 +37,7 @@ from privacy.ledger_entries import (
     request_digest,
     terms_digest,
 )
-from privacy.ledger_files import (
+from privacy.ledger.files import (
     LOCK_TIMEOUT_SECONDS,
     LedgerFiles,
     closing_on_failure,
@@ -45,11 +46,10 @@ from privacy.ledger_files import (
     signed_head,
     unavailable,
 )
-from privacy.ledger_session import LedgerSession
-from privacy.ledger_status import LedgerStatus
-from privacy.ledger_storage import tampered
-from privacy.ledger_terms import check_name, same_terms
-from privacy.limits import spend_of
+from privacy.ledger.session import LedgerSession
+from privacy.ledger.status import LedgerStatus
+from privacy.ledger.storage import tampered
+from privacy.ledger.terms import check_name, same_terms
 from privacy.receipts import Countersignature
 from privacy.release import Release
 from privacy.sealing import open_sealed, place, seal
@@ -60,8 +60,8 @@ if TYPE_CHECKING:
 
     from privacy.budget import PrivacyBudget, PrivacyCost
     from privacy.keys import LedgerKeys
-    from privacy.ledger_state import LedgerState
-    from privacy.ledger_storage import LedgerStorage
+    from privacy.ledger.state import LedgerState
+    from privacy.ledger.storage import LedgerStorage
     from privacy.release import Answer, Request
 
 __all__ = ["Ledger", "LedgerStatus", "Reservation"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from privacy.accounting.limits import BudgetLimits, Spend
 from privacy.budget import NeighbouringRelation, PrivacyBudget, PrivacyCost, PrivacyUnit, SampledGaussian
 from privacy.canonical import Fields, as_whole, take_list, take_text, take_whole
 from privacy.errors import InvalidTerms
-from privacy.limits import BudgetLimits, Spend
 
 _MOST_CHARACTERS = 200
 

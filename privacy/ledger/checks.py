@@ -11,18 +11,18 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from privacy.anchor import Anchor
 from privacy.errors import LedgerTampered, ReceiptRefused
-from privacy.ledger_files import unavailable
-from privacy.ledger_state import LedgerState, check_signed
-from privacy.ledger_storage import LedgerStorage, tampered
+from privacy.ledger.anchor import Anchor
+from privacy.ledger.files import unavailable
+from privacy.ledger.state import LedgerState, check_signed
+from privacy.ledger.storage import LedgerStorage, tampered
 from privacy.receipts import Countersignature
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privacy.anchor import Note
-    from privacy.ledger_files import LedgerFiles
+    from privacy.ledger.anchor import Note
+    from privacy.ledger.files import LedgerFiles
 
 
 @dataclass(frozen=True)

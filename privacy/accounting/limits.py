@@ -25,7 +25,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from privacy import renyi
+from privacy.accounting import renyi
+from privacy.accounting.closed_form import delta_of, epsilon_of
 from privacy.budget import (
     MICRO,
     NANO,
@@ -36,7 +37,6 @@ from privacy.budget import (
     rounded_down,
     rounded_up,
 )
-from privacy.closed_form import delta_of, epsilon_of
 from privacy.errors import BudgetExhausted, InvalidTerms
 from privacy.exact import as_written
 

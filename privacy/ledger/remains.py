@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 
 from cryptography.exceptions import InvalidSignature
 
-from privacy.anchor import Anchor
+from privacy.accounting.limits import Spend
 from privacy.errors import LedgerTampered, ReceiptRefused
 from privacy.keys import check_signature
-from privacy.ledger_entries import BEFORE_GENESIS, Entry, Head, Opened, QuotaSet, Reserved, link
-from privacy.ledger_state import check_opening
-from privacy.ledger_storage import surviving
-from privacy.limits import Spend
+from privacy.ledger.anchor import Anchor
+from privacy.ledger.entries import BEFORE_GENESIS, Entry, Head, Opened, QuotaSet, Reserved, link
+from privacy.ledger.state import check_opening
+from privacy.ledger.storage import surviving
 from privacy.receipts import Countersignature
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from privacy.ledger_files import LedgerFiles
+    from privacy.ledger.files import LedgerFiles
 
 
 @dataclass

@@ -18,9 +18,9 @@ from enum import StrEnum
 from typing import Any
 
 from privacy.accounting import epsilon_spent, is_exact
+from privacy.accounting.limits import for_one_record
 from privacy.budget import MICRO, NANO, NeighbouringRelation, PrivacyCost
 from privacy.errors import InvalidTerms, MissingExtra
-from privacy.limits import for_one_record
 
 _INTERVAL_MICRO = 100
 _LARGEST_DIFFERENCE = 1e-3

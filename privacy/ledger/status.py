@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from privacy.ledger_admission import left_of
+from privacy.ledger.admission import left_of
 
 if TYPE_CHECKING:
+    from privacy.accounting.limits import BudgetLimits, Spend
     from privacy.budget import PrivacyBudget
-    from privacy.ledger_state import LedgerState
-    from privacy.limits import BudgetLimits, Spend
+    from privacy.ledger.state import LedgerState
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Self
 
 from cryptography.exceptions import InvalidSignature
 
+from privacy.accounting.limits import Spend
 from privacy.keys import check_signature
-from privacy.ledger_entries import (
+from privacy.ledger.entries import (
     BEFORE_GENESIS,
     Decided,
     Entry,
@@ -24,11 +25,10 @@ from privacy.ledger_entries import (
     head_statement,
     link,
 )
-from privacy.ledger_storage import tampered
-from privacy.limits import Spend
+from privacy.ledger.storage import tampered
 
 if TYPE_CHECKING:
-    from privacy.ledger_storage import HeadRow, Row
+    from privacy.ledger.storage import HeadRow, Row
 
 
 @dataclass
