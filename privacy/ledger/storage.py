@@ -70,7 +70,7 @@ _REMEDIES: Final = {
 }
 DECIDE: Final = (
     "the budget counts as exhausted until a person decides: "
-    "covey privacy verify STATE --start-over --reason '...'; nothing was released"
+    "covey privacy verify STATE --start-over --reason '...' --key-file FILE; nothing was released"
 )
 
 
