@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BUILT_IN", "AuditReport", "Verdict", "World", "audit", "audit_update", "built_in", "load", "smoke"]
 
-_SCOUTS_SHARE = 8  # one scouting run in each world for so many that confirm
-_FEWEST_SCOUTS = 50
+_FEWEST_SCOUTS = 50  # runs for each neighbour in each world
 
 
 def audit(
@@ -63,7 +62,8 @@ def audit(
     if not chosen:
         raise InvalidTerms("an audit needs at least one pair of neighbours; nothing was run")
     chosen.append(beside_known(chosen[0]))
-    scouts = max(_FEWEST_SCOUTS, trials // _SCOUTS_SHARE)
+    # Half as many runs to find the best guess, over all worlds, as to judge it.
+    scouts = max(_FEWEST_SCOUTS, trials // (2 * len(chosen)))
     runs = Runs(mechanism, 2 * (scouts * len(chosen) + trials), seed, progress)
     found = _scout(runs, chosen, scouts, claims)
     tally, claim = _confirm(runs, found, trials), found.claim

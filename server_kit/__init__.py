@@ -1,3 +1,7 @@
-"""The server: cohorts, rounds, and the daemon around them."""
+"""The server of a federation: it groups devices into cohorts, trains a model for each, and keeps what it was sent."""
 
-__all__: list[str] = []
+from __future__ import annotations
+
+from server_kit.errors import InvalidSetting, InvalidSummary, ServerError
+
+__all__ = ["InvalidSetting", "InvalidSummary", "ServerError"]

@@ -42,7 +42,7 @@ FAULTS: dict[str, tuple[Any, int, float, str | None]] = {
     "fixed seed": (mutants.FixedSeed(2, 1), 1_500, 4.0, None),
     "seed is the round": (mutants.SeedIsTheRound(2, 1), 1_500, 4.0, "beside a known release"),
     "same noise for two releases": (mutants.SameNoiseForTwoReleases(2, 1), 1_500, 4.0, "beside a known release"),
-    "noise added in floats": (mutants.FloatNoise(1, 1, ADD_REMOVE), 2_000, 2.0, "trailing bits"),
+    "noise added in floats": (mutants.FloatNoise(1, 1, ADD_REMOVE), 4_000, 2.0, "trailing bits"),
     "error on unknown labels": (mutants.RaisesOnUnknownLabels(2, 1), 1_500, 4.0, "error or none"),
     "answers not remembered": (mutants.AnsweredAgain(2, 1), 1_500, 1.5, None),
     "no clipping": (mutants.NoClip(UPDATE, 1, 2), 800, 15.0, None),

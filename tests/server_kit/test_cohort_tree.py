@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -115,3 +115,4 @@ class TreeLife(RuleBasedStateMachine):
 
 
 TestTreeLife = TreeLife.TestCase
+TestTreeLife.settings = settings(max_examples=30, stateful_step_count=12, deadline=None)

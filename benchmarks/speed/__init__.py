@@ -1,0 +1,1 @@
+"""Simulated training beside its peers, in one run; and what record-level DP costs."""

@@ -1,0 +1,93 @@
+"""What record-level DP-SGD costs in the simulator: the same training with and without it, taking turns.
+
+    python -m benchmarks.speed.dp [--model mlp|cnn] [--json]
+
+The workload is that of `side_by_side`. Three forms alternate chunk by chunk on one core: plain SGD, clipping
+of each record, clipping and noise. Time is that of the processor, so that others on the machine disturb less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+
+import torch
+
+from benchmarks.speed import workload
+from server_kit.simulation.training import Cnn, DeviceData, LocalTask, Mlp
+from server_kit.simulation.training.bench import Bench
+from server_kit.simulation.training.planning import Group, devices_per_chunk, prefers_row_space
+from server_kit.simulation.training.round_work import RoundWork
+from server_kit.simulation.training.workspace import Workspace
+
+FORMS = {
+    "plain": {},
+    "clipped": {"clip_norm": 1.0},
+    "clipped and noised": {"clip_norm": 1.0, "noise_multiplier": 1.0},
+}
+WANTED = {"mlp": 1.6, "cnn": 2.0}
+
+
+class Form:
+    """One form of training, ready to train any chunk of devices."""
+
+    def __init__(self, spec: Mlp | Cnn, data: DeviceData, batch_size: int, epochs: int, settings: dict) -> None:
+        task = LocalTask(workload.LEARNING_RATE, batch_size=batch_size, epochs=epochs, **settings)
+        devices = list(data)
+        self._work = RoundWork(spec.initial(0)[None], data, devices, [0] * len(devices), task, 1, 0, False)
+        self._row_space = prefers_row_space(spec, workload.SAMPLES, task)
+        self.devices = devices_per_chunk(spec, row_space=self._row_space)
+        self._bench, self._room = Bench(spec), Workspace()
+
+    def milliseconds(self, first: int) -> float:
+        """Processor time for each device of one chunk."""
+        group = Group(tuple(range(first, first + self.devices)), self._row_space)
+        start = time.thread_time()
+        self._work.train(group, self._bench, self._room)
+        return 1000 * (time.thread_time() - start) / self.devices
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="dp", description=str(__doc__).splitlines()[0])
+    parser.add_argument("--model", choices=("mlp", "cnn"), default="mlp")
+    parser.add_argument("--batch", type=int, default=workload.BATCH)
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--passes", type=int, default=60)
+    parser.add_argument("--json", action="store_true", help="print the measurements as JSON")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    samples = workload.DEVICES * workload.SAMPLES
+    data = DeviceData.equal_parts(torch.randn(samples, 784), torch.randint(0, 10, (samples,)), workload.DEVICES)
+    spec = Mlp() if options.model == "mlp" else Cnn()
+    forms = {name: Form(spec, data, options.batch, options.epochs, settings) for name, settings in FORMS.items()}
+    times: dict[str, list[float]] = {name: [] for name in forms}
+    for number in range(options.passes + 2):
+        for name, form in forms.items():
+            spent = form.milliseconds(number * form.devices % (workload.DEVICES - form.devices))
+            if number >= 2:  # the first passes fetch memory
+                times[name].append(spent)
+    plain = times["plain"]
+    rows = [
+        {
+            "form": name,
+            "milliseconds_per_update": statistics.median(own),
+            "slower_by": statistics.median(mine / theirs for mine, theirs in zip(own, plain, strict=True)),
+            "wanted": WANTED[options.model]
+            if name == "clipped and noised" and options.batch == workload.BATCH
+            else None,
+        }
+        for name, own in times.items()
+    ]
+    if options.json:
+        print(json.dumps({"model": options.model, "batch": options.batch, "epochs": options.epochs, "forms": rows}))
+        return
+    print(f"{options.model}, batch {options.batch}, {options.epochs} local epoch(s), one core, {options.passes} passes")
+    for row in rows:
+        wanted = f"   wanted: {row['wanted']:g}" if row["wanted"] else ""
+        print(f"{row['form']:20}{row['milliseconds_per_update']:9.3f} ms{row['slower_by']:8.2f} x{wanted}")
+
+
+if __name__ == "__main__":
+    main()

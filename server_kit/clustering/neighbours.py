@@ -1,0 +1,46 @@
+"""A few near neighbours of every point, from the cells around it.
+
+Nearest in the probed cells, not in the whole fleet: with 16 cells probed, 94 to 100 % of the nearest
+neighbours are found on label histograms, and the rest are replaced by ones a few per cent farther.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from server_kit.clustering.cells import Cells
+
+Positions = npt.NDArray[np.int64]
+
+
+def near_pairs(cells: Cells, neighbours: int, probes: int) -> Positions:
+    """Pairs (row by row) of each point and its `neighbours` nearest in the `probes` nearest cells."""
+    squares = cells.points.square().sum(dim=1)
+    near = cells.nearest_cells(probes)
+    spans = list(cells.slices())
+    pairs = []
+    for own, probed in zip(spans, near, strict=True):
+        candidates = _positions([spans[cell] for cell in probed])
+        found = _nearest(cells.points, squares, own, candidates, neighbours)
+        sources = np.repeat(np.arange(own.start, own.stop), found.shape[1])
+        pairs.append(np.stack([sources, found.ravel()], axis=1))
+    all_pairs: Positions = cells.order[np.concatenate(pairs)]
+    return all_pairs
+
+
+def _positions(spans: list[slice]) -> Positions:
+    return np.concatenate([np.arange(span.start, span.stop) for span in spans])
+
+
+def _nearest(
+    points: torch.Tensor, squares: torch.Tensor, own: slice, candidates: Positions, neighbours: int
+) -> Positions:
+    """The nearest candidates of each point of a cell, whose points come first among the candidates."""
+    there = torch.from_numpy(candidates).to(points.device)
+    closeness = torch.addmm(squares[there], points[own], points[there].T, alpha=-2)  # without the own square
+    closeness[:, : own.stop - own.start].fill_diagonal_(torch.inf)
+    best = closeness.topk(min(neighbours, len(candidates) - 1), largest=False, sorted=False).indices
+    found: Positions = there[best].cpu().numpy()
+    return found

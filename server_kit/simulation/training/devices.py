@@ -1,0 +1,82 @@
+"""The records of a simulated fleet: one big tensor that all devices point into.
+
+A hundred thousand devices may exist; each costs an entry in a dictionary. Records are copied only for the
+devices that take part, a chunk at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from server_kit.errors import InvalidSetting
+
+Rows = NDArray[np.int64]
+
+
+class DeviceData:
+    """Which rows of `x` [N, ...] and `y` [N] belong to which device.
+
+    `rows` maps a device to a `range` or to a list of row numbers; devices may share rows. Floats are used as
+    they are; stored integers (bytes of an image) become float32 times `scale` when a device takes part.
+    """
+
+    def __init__(
+        self, x: Tensor, y: Tensor, rows: Mapping[str, range | Sequence[int] | Rows], *, scale: float = 1.0
+    ) -> None:
+        if len(x) != len(y):
+            raise InvalidSetting(f"{len(x)} inputs cannot have {len(y)} targets; nothing was kept")
+        self.x, self.y, self.scale = x, y, scale
+        self._rows: dict[str, range | Rows] = {
+            name: _row_numbers(name, chosen, len(x)) for name, chosen in rows.items()
+        }
+
+    @classmethod
+    def equal_parts(cls, x: Tensor, y: Tensor, devices: int) -> DeviceData:
+        """The rows dealt out in order, the same number to each device: "0", "1", …; a remainder is left over."""
+        each = len(x) // devices
+        return cls(x, y, {str(i): range(i * each, (i + 1) * each) for i in range(devices)})
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __contains__(self, device: object) -> bool:
+        return device in self._rows
+
+    def count(self, device: str) -> int:
+        """How many records the device has."""
+        return len(self._of(device))
+
+    def rows(self, device: str, local: Rows) -> Rows:
+        """Row numbers in `x` of the device's records number `local`."""
+        own = self._of(device)
+        return local + own.start if isinstance(own, range) else own[local]
+
+    def inputs(self, rows: Tensor, out: Tensor) -> Tensor:
+        """The inputs in `rows` as float32, written into `out` [len(rows), features]."""
+        if self.x.dtype == torch.float32 and self.scale == 1.0:
+            return torch.index_select(self.x.view(len(self.x), -1), 0, rows, out=out)
+        out.copy_(self.x.index_select(0, rows).view(len(rows), -1))
+        return out.mul_(self.scale)
+
+    def _of(self, device: str) -> range | Rows:
+        try:
+            return self._rows[device]
+        except KeyError:
+            raise InvalidSetting(f"device {device!r} has no data here; nothing was trained") from None
+
+
+def _row_numbers(device: str, chosen: range | Sequence[int] | Rows, available: int) -> range | Rows:
+    rows = chosen if isinstance(chosen, range) and chosen.step == 1 else np.asarray(chosen, dtype=np.int64)
+    if len(rows):
+        low, high = (rows[0], rows[-1]) if isinstance(rows, range) else (int(rows.min()), int(rows.max()))
+        if low < 0 or high >= available:
+            raise InvalidSetting(f"device {device!r} points outside the {available} rows there are; nothing was kept")
+    return rows

@@ -1,0 +1,105 @@
+"""Which devices train side by side, and which of two ways is faster for them.
+
+Devices are grouped by the model they start from and sorted by their number of steps, so that a chunk pads
+little and those that finish early are always its last. None of this changes a result beyond rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+from server_kit.simulation.training.devices import DeviceData
+from server_kit.simulation.training.module_spec import ModuleSpec
+from server_kit.simulation.training.specs import Cnn, StackedSpec
+from server_kit.simulation.training.task import LocalTask
+
+# Multiplications per second differ: writing a layer's weights in every step waits for memory. Measured.
+_DIRECT_HANDICAP = 1.6
+_NOISE_COST = 30  # multiplications in the time of one draw
+_MOST_RECORDS = 512  # of one device in row space: their products with each other must stay small
+_LEAST_LIKENESS = 0.75  # of the steps of a chunk's devices in row space, where all are padded to the longest
+
+
+@dataclass(frozen=True)
+class Group:
+    """Devices, by their position in what was asked for, that form one chunk."""
+
+    positions: tuple[int, ...]
+    row_space: bool
+
+
+def prefers_row_space(spec: StackedSpec | ModuleSpec, records: int, task: LocalTask) -> bool:
+    """Whether a device of so many records trains faster in row space, by counting multiplications."""
+    if isinstance(spec, Cnn | ModuleSpec) or task.mask is not None or not 0 < records <= _MOST_RECORDS:
+        return False
+    inputs, outputs = spec.widths[:2]
+    steps = task.steps_for(records)
+    visits = steps * min(task.batch_size, records)
+    own = min(visits, records)
+    direct = _DIRECT_HANDICAP * 2 * visits * inputs * outputs
+    rows: float = 2 * own * inputs * outputs + own**2 * inputs + visits * own * outputs
+    if task.noise_multiplier:
+        direct += steps * inputs * outputs * _NOISE_COST
+        rows += inputs * outputs * (own + _NOISE_COST) + visits**2 * (visits / 3 + outputs)
+    return rows < direct
+
+
+def plan(
+    spec: StackedSpec | ModuleSpec,
+    data: DeviceData,
+    devices: Sequence[str],
+    starts: Sequence[int],
+    task: LocalTask,
+    *,
+    workers: int,
+    largest: int | None,
+) -> list[Group]:
+    """The chunks of a round; `starts` tells for each device which model it starts from."""
+
+    def kind(position: int) -> tuple[int, bool]:
+        return starts[position], prefers_row_space(spec, data.count(devices[position]), task)
+
+    def order(position: int) -> tuple[int, bool, int, int]:
+        records = data.count(devices[position])
+        return *kind(position), -task.steps_for(records), -records
+
+    groups = []
+    for (_, row_space), members in groupby(sorted(range(len(devices)), key=order), key=kind):
+        limit = largest or devices_per_chunk(spec, row_space=row_space)
+        steps = [(position, task.steps_for(data.count(devices[position]))) for position in members]
+        for part in _alike(steps) if row_space else [[position for position, _ in steps]]:
+            groups += [Group(tuple(chunk), row_space) for chunk in _evenly(part, limit, workers)]
+    return groups
+
+
+def devices_per_chunk(spec: StackedSpec | ModuleSpec, *, row_space: bool) -> int:
+    """As many as keep what a step touches in the cache, but enough to make calls worth their while. Measured."""
+    if row_space:
+        return 32
+    if isinstance(spec, Cnn | ModuleSpec):
+        return 16
+    return max(8, min(64, (1 << 20) // spec.layout.size))
+
+
+def _alike(devices: list[tuple[int, int]]) -> list[list[int]]:
+    """Cut a list sorted by falling steps wherever a device has much fewer steps than the first of its part."""
+    parts: list[list[int]] = []
+    most = 0
+    for position, steps in devices:
+        if not parts or steps < _LEAST_LIKENESS * most:
+            parts.append([])
+            most = steps
+        parts[-1].append(position)
+    return parts
+
+
+def _evenly(positions: list[int], limit: int, workers: int) -> list[list[int]]:
+    """Chunks of nearly equal size, at most `limit`, and a number of them that keeps all workers busy."""
+    chunks = math.ceil(len(positions) / limit)
+    if len(positions) >= 2 * workers:
+        chunks = workers * math.ceil(chunks / workers)
+    bounds = [round(i * len(positions) / chunks) for i in range(chunks + 1)]
+    return [positions[low:high] for low, high in pairwise(bounds)]

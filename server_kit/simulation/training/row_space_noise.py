@@ -1,0 +1,149 @@
+"""The noise of all steps of DP-SGD on a first layer, drawn once: exactly as if it had been drawn at each step.
+
+Step s adds noise e_s to the gradient of the layer, a matrix [out, in + 1] of independent Gaussians (the last
+column belongs to the bias). Two things are ever seen of it. At the end, the weights have moved by
+N = Σ a_s·e_s, with numbers a that follow from learning rate, momentum and proximal term. In between, at step
+t, the layer's answer to record x has moved by Σ A[t, s]·e_s·x. All of these are jointly Gaussian, so we draw
+N as one matrix and then the answers given N:
+
+- on average they are (A[t]·a / |a|²)·N·x, by linear regression;
+- what is left does not depend on N, and between (t, x) and (u, z) has the covariance
+  (A[t]·A[u] − (A[t]·a)(A[u]·a)/|a|²) · (x·z + 1), drawn by a Cholesky factor.
+
+A model of D parameters needs about D draws for a whole round instead of D for each step. With `halves` there
+are two sums N, over the steps of either half, and both are conditioned on.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from server_kit.simulation.training.kernel import Chunk
+from server_kit.simulation.training.noise import Noise
+from server_kit.simulation.training.task import LocalTask
+from server_kit.simulation.training.workspace import Workspace
+
+# Records that repeat make the covariance singular; this share of variance on top keeps it regular.
+_RIDGE = 1e-3
+
+Numbers = NDArray[np.float64]
+
+
+def first_layer_noise(
+    chunk: Chunk, noise: Noise, own: tuple[Tensor, Tensor], targets: list[Tensor], workspace: Workspace
+) -> Tensor:
+    """Write the noise of all steps into `targets` and return how it moves the answers, [n, visits, out].
+
+    `own` are the records [n, count, in] and their products x·z + 1, [n, count, count]. `targets` are the
+    layer, weights and bias side by side, inside the whole update and, with `halves`, the first half's. The
+    visits are those from step 1 on, step by step: the first step meets no noise.
+    """
+    records, products = own
+    steps, n, width = chunk.batches.rows.shape
+    out = targets[0].shape[1] // (records.shape[2] + 1)
+    powers, slopes, left = _moments(chunk)
+    shift = workspace.zeros("noise-shift", n, (steps - 1) * width, out)
+    # The first half is drawn where it will stay, what remains of the whole in `targets[0]`.
+    for part, layer in enumerate(reversed(targets)):
+        deviations = chunk.task.noise_deviation * np.sqrt(powers[:, part])
+        answers = _draw(chunk, noise, records, layer, deviations.tolist())
+        shift.addcmul_(answers, _float32(slopes[:, part, 1:]).repeat_interleave(width, dim=1).unsqueeze(2))
+    if len(targets) > 1:
+        targets[0] += targets[1]
+    if steps > 1:
+        _add_remainder(chunk, noise, _covariance(chunk, products, _float32(left[:, 1:, 1:])), shift, workspace)
+    return shift
+
+
+def impulse_response(task: LocalTask, steps: int) -> Numbers:
+    """[steps + 1, steps]: where a gradient of 1 at step s has carried a weight before step t (and at the end)."""
+    response = np.zeros((steps + 1, steps))
+    velocity = np.zeros(steps)
+    for step in range(steps):
+        gradient = task.proximal * response[step]
+        gradient[step] += 1
+        velocity = task.momentum * velocity + gradient
+        response[step + 1] = response[step] - task.learning_rate * velocity
+    return response
+
+
+def _moments(chunk: Chunk) -> tuple[Numbers, Numbers, Numbers]:
+    """|a|² [n, parts], A[t]·a/|a|² [n, parts, t], and the covariance in time that is left [n, t, u]."""
+    batches, steps = chunk.batches, len(chunk.batches.active)
+    response = impulse_response(chunk.task, steps)
+    own_steps = (np.array(batches.active)[None, :] > np.arange(len(chunk))[:, None]).sum(axis=1)
+    ends = response[own_steps][:, None, :]
+    if chunk.task.halves:
+        first = batches.first_half.numpy().T[:, None, :]
+        ends = np.concatenate([ends * first, ends * (1 - first)], axis=1)
+    powers = (ends**2).sum(axis=2)
+    overlap = ends @ response[:steps].T
+    slopes = np.divide(overlap, powers[:, :, None], out=np.zeros_like(overlap), where=powers[:, :, None] > 0)
+    left = response[:steps] @ response[:steps].T - overlap.transpose(0, 2, 1) @ slopes
+    return powers, slopes, left
+
+
+def _draw(chunk: Chunk, noise: Noise, records: Tensor, layer: Tensor, deviations: list[float]) -> Tensor:
+    """Fill `layer` with noise and return what it answers to the visits, [n, visits, out]."""
+    n, _, inputs = records.shape
+    out = layer.shape[1] // (inputs + 1)
+    weight, bias = layer[:, :-out].view(n, out, inputs), layer[:, -out:]
+    single = chunk.batches.single_pass
+    visited = records[:, chunk.batches.rows.shape[2] :] if single else records
+    answers = torch.empty(n, visited.shape[1], out)
+    for i, deviation in enumerate(deviations):
+        # Device by device: the noise is still in the cache when it is multiplied.
+        noise.fill(i, layer[i], deviation)
+        torch.addmm(bias[i], visited[i], weight[i].t(), out=answers[i])
+    return answers if single else answers.gather(1, _visits(chunk).unsqueeze(2).expand(-1, -1, out))
+
+
+def _add_remainder(chunk: Chunk, noise: Noise, covariance: Tensor, shift: Tensor, workspace: Workspace) -> None:
+    """Add to `shift` what the final noise does not tell about it."""
+    factor = torch.linalg.cholesky_ex(covariance)[0].to(torch.float32)
+    present = _present(chunk)
+    standard = workspace.zeros("noise-standard", *shift.shape)
+    for i, (values, places, count) in enumerate(zip(standard, present, present.sum(dim=1).tolist(), strict=True)):
+        # What a device draws must not depend on its company: it draws for visits that take place, not for padding.
+        noise.fill(i, values[:count], chunk.task.noise_deviation)
+        if count < len(places):
+            values[places] = values[:count].clone()
+            values[~places] = 0
+    shift.baddbmm_(factor, standard)
+
+
+def _covariance(chunk: Chunk, products: Tensor, left: Tensor) -> Tensor:
+    """[n, visits, visits] in double precision, regular by a ridge; an identity where no visit takes place."""
+    width = chunk.batches.rows.shape[2]
+    if chunk.batches.single_pass:
+        between = products[:, width:, width:]
+    else:
+        visits = _visits(chunk)
+        between = products.gather(1, visits.unsqueeze(2).expand(-1, -1, products.shape[2]))
+        between = between.gather(2, visits.unsqueeze(1).expand(-1, visits.shape[1], -1))
+    present = _present(chunk).to(torch.float64)
+    covariance = between * left.repeat_interleave(width, dim=1).repeat_interleave(width, dim=2)
+    covariance = covariance * present.unsqueeze(1) * present.unsqueeze(2)
+    diagonal = covariance.diagonal(dim1=1, dim2=2)
+    largest = between.diagonal(dim1=1, dim2=2).amax(dim=1, keepdim=True) * left.diagonal(dim1=1, dim2=2).amax(
+        dim=1, keepdim=True
+    )
+    diagonal += _RIDGE * diagonal + 1e-3 * _RIDGE * largest.clamp_min(1e-30) + (1 - present)
+    return covariance
+
+
+def _visits(chunk: Chunk) -> Tensor:
+    """The records visited from step 1 on, [n, visits]."""
+    return chunk.batches.places[1:].transpose(0, 1).flatten(1)
+
+
+def _present(chunk: Chunk) -> Tensor:
+    """[n, visits]: which of them take place."""
+    return chunk.batches.weights[1:].transpose(0, 1).flatten(1) > 0
+
+
+def _float32(values: Numbers) -> Tensor:
+    return torch.from_numpy(values.astype(np.float32))
