@@ -1,4 +1,4 @@
-"""Fleets of label histograms as in HACCS: one majority label of 70 % and three minor ones of 10 %, all drawn at random."""
+"""Fleets of label histograms as in HACCS: a majority label of 70 % and three minor ones of 10 %, drawn at random."""
 
 from __future__ import annotations
 

@@ -55,7 +55,8 @@ def measure(case):
     if case["threads"]:
         torch.set_num_threads(case["threads"])
     updates, truth = updates_of_groups(case["devices"], case["weights"], case["groups"], case["seed"])
-    before, row, rng = peak_mebibytes(), {}, np.random.default_rng(case["seed"])
+    row: dict[str, float] = {}
+    before, rng = peak_mebibytes(), np.random.default_rng(case["seed"])
     with stopwatch(row, "cluster"):
         if case["method"] == "gram":
             labels = TernaryCosine(case["groups"]).cluster(torch.from_numpy(updates), rng).labels

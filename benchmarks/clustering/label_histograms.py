@@ -1,5 +1,7 @@
-"""Clustering the label histograms of a whole fleet: we want 100,000 devices within 20 s and 1.5 GiB, a million
-within 5 min and 8 GiB, and an agreement (ARI) of 0.99 with scikit-learn's exact OPTICS on 5,000 of them.
+"""Clustering the label histograms of a whole fleet.
+
+We want 100,000 devices within 20 s and 1.5 GiB, a million within 5 min and 8 GiB, and an agreement (ARI) of 0.99
+with scikit-learn's exact OPTICS on 5,000 of them.
 
     python -m benchmarks.clustering.label_histograms --devices 100000 --bins 10 62 --epsilon none 0.5 0.1
 
@@ -59,7 +61,7 @@ def measure(case):
     counts, truth = label_histograms(case["devices"], case["bins"], case["records"], case["epsilon"], case["seed"])
     if case["sample"]:
         return against_exact(counts[: case["sample"]], case)
-    row = {}
+    row: dict[str, float] = {}
     with stopwatch(row, "cluster"):
         _, found = clustered(counts, case)
     ari = adjusted_rand_index(found.labels, truth)
@@ -75,7 +77,7 @@ def against_exact(counts, case):
     """A sample of the fleet by our path for large fleets, and by scikit-learn's OPTICS."""
     from sklearn.cluster import OPTICS
 
-    row = {}
+    row: dict[str, float] = {}
     with stopwatch(row, "ours"):
         points, found = clustered(counts, case)
     optics = OPTICS(min_samples=2, cluster_method="dbscan", eps=found.evidence.eps, algorithm="kd_tree")

@@ -6,6 +6,8 @@ cluster. Messages name positions, never values.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -21,12 +23,17 @@ def as_tensor(values: npt.ArrayLike | torch.Tensor) -> torch.Tensor:
     return values if isinstance(values, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(values))
 
 
+def require_rows(values: torch.Tensor, what: str) -> None:
+    """Raise for anything but one row of numbers for each of at least one device."""
+    if values.ndim != 2 or 0 in values.shape:
+        raise InvalidSummary(
+            f"{what} come as one row for each device, got shape {tuple(values.shape)}; nothing was computed"
+        )
+
+
 def require_vectors(vectors: torch.Tensor, what: str = "vectors") -> torch.Tensor:
     """One finite row of float32 or float64 for each device, at least one of them."""
-    if vectors.ndim != 2 or 0 in vectors.shape:
-        raise InvalidSummary(
-            f"{what} come as one row for each device, got shape {tuple(vectors.shape)}; nothing was computed"
-        )
+    require_rows(vectors, what)
     if vectors.dtype not in {torch.float32, torch.float64}:
         raise InvalidSummary(f"{what} are float32 or float64, got {vectors.dtype}; nothing was computed")
     require_finite(vectors, what)
@@ -35,7 +42,7 @@ def require_vectors(vectors: torch.Tensor, what: str = "vectors") -> torch.Tenso
 
 def require_finite(values: torch.Tensor, what: str) -> None:
     """Raise for the first row that holds NaN or infinity."""
-    rows_at_once = max(1, ELEMENTS_AT_ONCE // max(1, values[0].numel()))
+    rows_at_once = max(1, ELEMENTS_AT_ONCE // max(1, math.prod(values.shape[1:])))
     for start in range(0, len(values), rows_at_once):
         block = values[start : start + rows_at_once]
         finite = torch.isfinite(block).flatten(1).all(dim=1)

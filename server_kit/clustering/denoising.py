@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from server_kit.clustering.checks import require_finite
+from server_kit.clustering.checks import require_finite, require_rows
 from server_kit.clustering.distances import Distances
 from server_kit.errors import InvalidSetting, InvalidSummary
 
@@ -57,8 +57,7 @@ def require_noised(noised: torch.Tensor, scale: float) -> torch.Tensor:
     """Whole counts, one row for each device, and a scale that a noise can have."""
     if not 0 < scale < math.inf:
         raise InvalidSetting(f"noise has a scale above 0, got {scale:g}; nothing was computed")
-    if noised.ndim != 2 or 0 in noised.shape:
-        raise InvalidSummary(f"histograms come as one row for each device, got shape {tuple(noised.shape)}")
+    require_rows(noised, "histograms")
     require_finite(noised, "histograms")
     if noised.is_floating_point() and bool((noised != noised.round()).any()):
         raise InvalidSummary(

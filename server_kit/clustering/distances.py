@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from server_kit.clustering.checks import as_tensor, require_finite, require_vectors
+from server_kit.clustering.checks import as_tensor, require_finite, require_rows, require_vectors
 from server_kit.errors import InvalidSummary
 
 Distances = npt.NDArray[np.float64]
@@ -96,12 +96,14 @@ def frequencies(counts: torch.Tensor) -> torch.Tensor:
 
 def hellinger_points(counts: torch.Tensor) -> torch.Tensor:
     """Points whose Euclidean distance is the Hellinger distance; an empty histogram is at √½ from all others."""
+    require_rows(counts, "histograms")
     require_counts(counts)
     return frequencies(counts).sqrt() / math.sqrt(2)
 
 
 def l2_points(counts: torch.Tensor) -> torch.Tensor:
     """Points whose Euclidean distance is the L2 distance of the frequencies; an empty histogram is the origin."""
+    require_rows(counts, "histograms")
     require_counts(counts)
     return frequencies(counts)
 

@@ -9,10 +9,9 @@ from enum import StrEnum
 import numpy.typing as npt
 import torch
 
-from server_kit.clustering.checks import as_tensor
+from server_kit.clustering.checks import as_tensor, require_rows
 from server_kit.clustering.denoising import Estimator, denoised, estimator_for
 from server_kit.clustering.distances import hellinger_points, l2_points
-from server_kit.errors import InvalidSummary
 
 
 class HistogramDistance(StrEnum):
@@ -45,8 +44,7 @@ def histogram_points(
     A device without records is a point of its own kind, equal to all other empty ones.
     """
     histograms = as_tensor(counts)
-    if histograms.ndim != 2 or 0 in histograms.shape:
-        raise InvalidSummary(f"histograms come as one row for each device, got shape {tuple(histograms.shape)}")
+    require_rows(histograms, "histograms")
     used = None if noise_scale is None else estimator or estimator_for(noise_scale)
     if noise_scale is not None:
         histograms = denoised(histograms, noise_scale, used)

@@ -6,6 +6,8 @@ neighbours are found on label histograms, and the rest are replaced by ones a fe
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -14,16 +16,19 @@ from server_kit.clustering.cells import Cells
 
 Positions = npt.NDArray[np.int64]
 
+FEWEST_PROBES = 16
 
-def near_pairs(cells: Cells, neighbours: int, probes: int) -> Positions:
-    """Pairs (row by row) of each point and its `neighbours` nearest in the `probes` nearest cells."""
+
+def near_pairs(cells: Cells, neighbours: int, candidates: int) -> Positions:
+    """Pairs (row by row) of each point and its `neighbours` nearest in cells that hold about `candidates` points."""
+    probes = max(FEWEST_PROBES, math.ceil(candidates * len(cells) / len(cells.points)))
     squares = cells.points.square().sum(dim=1)
     near = cells.nearest_cells(probes)
     spans = list(cells.slices())
     pairs = []
     for own, probed in zip(spans, near, strict=True):
-        candidates = _positions([spans[cell] for cell in probed])
-        found = _nearest(cells.points, squares, own, candidates, neighbours)
+        there = _positions([spans[cell] for cell in probed])
+        found = _nearest(cells.points, squares, own, there, neighbours)
         sources = np.repeat(np.arange(own.start, own.stop), found.shape[1])
         pairs.append(np.stack([sources, found.ravel()], axis=1))
     all_pairs: Positions = cells.order[np.concatenate(pairs)]

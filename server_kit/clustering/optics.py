@@ -43,13 +43,13 @@ class Optics:
     min_samples: int = 2
     exact_up_to: int = 5_000
     neighbours: int = 8
-    probes: int = 16
+    candidates: int = 4_096
 
     def __post_init__(self) -> None:
         if not isinstance(self.eps, AutomaticEps) and not self.eps >= 0:
             raise InvalidSetting(f"eps is a distance, 0 or more, got {self.eps:g}; nothing was computed")
-        if min(self.neighbours, self.probes) < 1:
-            raise InvalidSetting("at least one neighbour and one cell are looked at; nothing was computed")
+        if min(self.neighbours, self.candidates) < 1:
+            raise InvalidSetting("at least one neighbour and one candidate are looked at; nothing was computed")
 
     def cluster(self, points: torch.Tensor, rng: np.random.Generator) -> Clustering[OpticsEvidence]:
         """Group points by Euclidean distance; `rng` serves only fleets above `exact_up_to`."""
@@ -61,7 +61,7 @@ class Optics:
                 f"min_samples={self.min_samples} is computed exactly, for at most {self.exact_up_to} devices, and "
                 f"there are {len(points)}; use min_samples=2 or raise exact_up_to; nothing was computed"
             )
-        return self._cut(spanning_tree_at_scale(points, rng, self.neighbours, self.probes))
+        return self._cut(spanning_tree_at_scale(points, rng, self.neighbours, self.candidates))
 
     def cluster_rows(self, distances: DistanceRows) -> Clustering[OpticsEvidence]:
         """Group devices by any distance, exactly, in n² time."""

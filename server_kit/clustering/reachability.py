@@ -41,7 +41,8 @@ class Reachability:
 
     def clusters_at(self, eps: float) -> Labels:
         """DBSCAN's clusters at `eps`; noise becomes singletons."""
-        far, dense = self.lengths > eps, self.core_distances <= eps
+        far = ~np.isfinite(self.lengths) | (self.lengths > eps)
+        dense = np.isfinite(self.core_distances) & (self.core_distances <= eps)
         groups = np.empty(len(self.order), dtype=np.int64)
         groups[self.order] = np.cumsum((far & dense)[self.order]) - 1
         groups[far & ~dense] = -1

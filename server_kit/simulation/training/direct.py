@@ -20,10 +20,8 @@ class DirectKernel:
         self._network = Network(spec, workspace)
         self._workspace = workspace
 
-    def begin(
-        self, chunk: Chunk, noise: Noise | None, updates: Tensor, first_half: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        del noise, first_half  # noise comes with each step, and no other vector is needed
+    def begin(self, chunk: Chunk, noise: Noise | None, updates: Tensor) -> tuple[Tensor, Tensor]:
+        del noise  # it comes with each step
         self._chunk = chunk
         self._network.begin(len(chunk), chunk.batches.rows.shape[2])
         self._bound: dict[tuple[int, int], Bound] = {}
@@ -48,7 +46,8 @@ class DirectKernel:
     def start_losses(self) -> Tensor | None:
         return None
 
-    def finish(self, deviation: Tensor, target: Tensor) -> None:
+    def finish(self, deviation: Tensor, target: Tensor, *, first_half: bool) -> None:
+        del first_half
         if deviation is not target:
             target.copy_(deviation)
 

@@ -1,15 +1,18 @@
 """Gaussian noise for simulated DP-SGD: repeatable, fast, and good enough to learn from, never to protect.
 
-Sixteen bits of a key stream pick one of 65,536 points of the plane that stand for equally likely pieces of a
-Gaussian: rings at its quantiles, turned by the golden angle so that no direction is favoured. The two
-coordinates are two draws. Each takes about 65,000 different values up to 4.9 standard deviations; mean and
-variance are right to the last digits of a float, and what lies beyond 4.9 does not occur. A step of training
-needs as many draws as the model has parameters, and this is several times as fast as torch's generator.
+Fourteen bits of a key stream pick one of 16,384 points of four-dimensional space that are spread as a
+Gaussian is: their coordinates are four draws. The points come from an even spread over the unit cube (two
+coordinates by counting and counting with reversed bits, two by multiples of irrational numbers) through the
+transform of Box and Muller, and are then made exactly uncorrelated, with mean 0 and variance 1. A single
+draw takes thousands of values up to 4.5 standard deviations; its fourth moment is within half a per cent of
+a Gaussian's, and anything that adds up hundreds of draws cannot tell the difference. A step of training
+needs as many draws as the model has parameters, and this is eight times as fast as torch's generator.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,43 +23,58 @@ from torch import Tensor
 from privacy.key_stream import KeyStream
 from server_kit.simulation.training.workspace import Workspace
 
-_POINTS = 1 << 16
-_PER_WORD = 4  # draws out of 32 bits: two points of two coordinates
+_BITS = 14  # the table, 256 KiB, stays in the cache
+_PER_POINT = 4
+_PER_WORD = 2 * _PER_POINT  # draws out of 32 bits
+_TURNS = ((math.sqrt(5) - 1) / 2, math.sqrt(2) - 1)  # hard to approximate by fractions, so that angles spread
 _DRAWN_AHEAD = 1 << 13  # coordinates: many small draws would cost more to ask for than to make
 
 
 @lru_cache(maxsize=16)
-def _points(deviation: float) -> NDArray[np.complex64]:
-    number = np.arange(_POINTS)
-    radius = np.sqrt(-2 * np.log1p(-(number + 0.5) / _POINTS))
-    angle = number * math.pi * (3 - math.sqrt(5))
-    points = np.stack([radius * np.cos(angle), radius * np.sin(angle)])
+def _points(deviation: float) -> NDArray[np.complex128]:
+    """Each entry stands for four float32, so that one look-up fetches them."""
+    number = np.arange(1 << _BITS)
+    reverse = sum((number >> bit & 1) << (_BITS - 1 - bit) for bit in range(_BITS))
+    coordinates = []
+    for place, turn in zip((number, reverse), _TURNS, strict=True):
+        radius = np.sqrt(-2 * np.log1p(-(place + 0.5) / len(number)))
+        angle = 2 * math.pi * (number * turn % 1)
+        coordinates += [radius * np.cos(angle), radius * np.sin(angle)]
+    points = np.stack(coordinates)
     points -= points.mean(axis=1, keepdims=True)
-    points *= deviation / points.std(axis=1, keepdims=True)
-    drawn: NDArray[np.complex64] = (points[0] + 1j * points[1]).astype(np.complex64)
-    return drawn
+    points = np.linalg.solve(np.linalg.cholesky(np.cov(points, bias=True)), points)
+    table: NDArray[np.float32] = np.ascontiguousarray(deviation * points.T, dtype=np.float32)
+    return table.view(np.complex128)[:, 0]
 
 
 class DeviceNoise:
-    """The Gaussian draws of one device in one round, one after the other."""
+    """The Gaussian draws of one device in one round: one after the other, or parts that can be drawn again."""
 
-    def __init__(self, key: bytes) -> None:
-        self._stream = KeyStream(key)
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        *self._parts, running = keys
+        self._running = KeyStream(running)
 
     def fill(self, values: NDArray[np.float32], deviation: float, scratch: NoiseScratch) -> None:
-        """Overwrite `values`, contiguous and flat, with draws of that standard deviation."""
-        whole = values.size - values.size % _PER_WORD
-        if whole:
-            self._fill_whole(values[:whole], deviation, scratch)
-        if whole < values.size:
-            last = np.empty(_PER_WORD, dtype=np.float32)
-            self._fill_whole(last, deviation, scratch)
-            values[whole:] = last[: values.size - whole]
+        """Overwrite `values`, contiguous and flat, with the next draws of that standard deviation."""
+        _fill(self._running, values, deviation, scratch)
 
-    def _fill_whole(self, values: NDArray[np.float32], deviation: float, scratch: NoiseScratch) -> None:
-        words, zeros = scratch.words(values.size // _PER_WORD)
-        self._stream.fill(words, zeros)
-        np.take(_points(deviation), words.view(np.uint16), out=values.view(np.complex64), mode="clip")
+    def fill_again(self, part: int, values: NDArray[np.float32], deviation: float, scratch: NoiseScratch) -> None:
+        """Overwrite `values` with the draws that belong to a part: the same ones each time."""
+        _fill(KeyStream(self._parts[part]), values, deviation, scratch)
+
+
+def _fill(stream: KeyStream, values: NDArray[np.float32], deviation: float, scratch: NoiseScratch) -> None:
+    whole = values.size - values.size % _PER_WORD
+    if whole:
+        words, zeros = scratch.words(whole // _PER_WORD)
+        stream.fill(words, zeros)
+        chosen = words.view(np.uint16)
+        np.right_shift(chosen, 16 - _BITS, out=chosen)
+        np.take(_points(deviation), chosen, out=values[:whole].view(np.complex128), mode="clip")
+    if whole < values.size:
+        last = np.empty(_PER_WORD, dtype=np.float32)
+        _fill(stream, last, deviation, scratch)
+        values[whole:] = last[: values.size - whole]
 
 
 class NoiseScratch:
@@ -82,6 +100,10 @@ class Noise:
     def fill(self, device: int, values: Tensor, deviation: float) -> None:
         """Overwrite `values`, a contiguous tensor, with the next draws of one device."""
         self.streams[device].fill(values.view(-1).numpy(), deviation, self.scratch)
+
+    def fill_again(self, device: int, part: int, values: Tensor, deviation: float) -> None:
+        """Overwrite `values` with the draws of one of a device's parts, the same ones each time."""
+        self.streams[device].fill_again(part, values.view(-1).numpy(), deviation, self.scratch)
 
 
 class StepNoise:

@@ -51,13 +51,13 @@ class RoundWork:
         kernel = bench.kernel(row_space=group.row_space)
         noise = None
         if self.task.noise_multiplier:
-            noise = Noise(tuple(DeviceNoise(draw.noise_key()) for draw in draws), bench.noise_scratch)
-        weights, origin = kernel.begin(chunk, noise, updates, None if halves is None else halves[0])
+            noise = Noise(tuple(DeviceNoise(draw.noise_keys(3)) for draw in draws), bench.noise_scratch)
+        weights, origin = kernel.begin(chunk, noise, updates)
         losses = kernel.start_losses() if self.with_start_losses else None
         first_half = descend(kernel, chunk, (weights, origin), noise, bench.workspace)
-        kernel.finish(weights.sub_(origin), updates)
+        kernel.finish(weights.sub_(origin), updates, first_half=False)
         if halves is not None and first_half is not None:
-            kernel.finish(first_half, halves[0])
+            kernel.finish(first_half, halves[0], first_half=True)
             torch.sub(updates, halves[0], out=halves[1])
         steps = torch.tensor([self.task.steps_for(self.data.count(device)) for device in chunk.devices])
         if self.with_start_losses and losses is None:

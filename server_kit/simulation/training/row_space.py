@@ -17,7 +17,6 @@ from torch import Tensor
 from server_kit.simulation.training.dense import (
     DenseLayers,
     Layer,
-    add_scaled,
     scale,
     softmax_residual,
     squared_norms,
@@ -26,7 +25,7 @@ from server_kit.simulation.training.kernel import Chunk
 from server_kit.simulation.training.module_spec import cross_entropy
 from server_kit.simulation.training.network import add_dense_squares, clipped_shares
 from server_kit.simulation.training.noise import Noise
-from server_kit.simulation.training.row_space_noise import first_layer_noise
+from server_kit.simulation.training.row_space_noise import FirstLayerNoise
 from server_kit.simulation.training.specs import LogisticRegression, Mlp
 from server_kit.simulation.training.workspace import Workspace
 
@@ -40,9 +39,8 @@ class RowSpaceKernel:
         self._others = DenseLayers(spec.widths[1:], workspace, "others")
         self._workspace = workspace
 
-    def begin(
-        self, chunk: Chunk, noise: Noise | None, updates: Tensor, first_half: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def begin(self, chunk: Chunk, noise: Noise | None, updates: Tensor) -> tuple[Tensor, Tensor]:
+        del updates  # written in `finish` only
         self._chunk = chunk
         self._width = chunk.batches.rows.shape[2]
         self._read_records()
@@ -50,10 +48,10 @@ class RowSpaceKernel:
         # Without a second visit, batch t only meets the batches before it.
         self._skipped = self._width if chunk.batches.single_pass and not chunk.task.is_private else 0
         self._multiply_records()
-        self._noised = noise is not None
+        self._noise = None
         if noise is not None:
-            targets = [target[:, : self._first_size] for target in (updates, first_half) if target is not None]
-            self._shift = first_layer_noise(chunk, noise, (self._records, self._products), targets, self._workspace)
+            self._noise = FirstLayerNoise(chunk, noise, self._records, self._products, self._workspace)
+            self._shift = self._noise.shift(self._outputs)
         self._bound: dict[tuple[int, int], tuple[Tensor, list[Layer]]] = {}
         return self._start_vectors()
 
@@ -137,12 +135,17 @@ class RowSpaceKernel:
         losses = cross_entropy(logits.flatten(0, 1), self._record_labels.flatten()).view(present.shape)
         return torch.where(present, losses, 0).sum(dim=1) / counts
 
-    def finish(self, deviation: Tensor, target: Tensor) -> None:
+    def finish(self, deviation: Tensor, target: Tensor, *, first_half: bool) -> None:
         coefficients = deviation[:, : self.noised_from].view(len(deviation), self._count, self._outputs)
         weight, bias = self._first_layer(target)
-        beta = 1.0 if self._noised else 0.0
-        weight.baddbmm_(coefficients.transpose(1, 2), self._records, beta=beta)
-        add_scaled(bias, coefficients.sum(dim=1), beta, 1.0)
+        if self._noise is None:
+            weight.baddbmm_(coefficients.transpose(1, 2), self._records, beta=0)
+            bias.zero_()
+        else:
+            for device, (own, records) in enumerate(zip(coefficients, self._records, strict=True)):
+                self._noise.fill(device, target[device, : self._first_size], first_half=first_half)
+                weight[device].addmm_(own.t(), records)
+        bias += coefficients.sum(dim=1)
         target[:, self._first_size :] = deviation[:, self.noised_from :]
 
     def _answer(self, coefficients: Tensor, step: int) -> Tensor:
@@ -161,7 +164,7 @@ class RowSpaceKernel:
             products = self._workspace.take("batch-products", n * width, self._count)
             torch.index_select(self._products.flatten(0, 1), 0, visited, out=products)
             outputs.baddbmm_(products.view(n, width, self._count), coefficients)
-        if self._noised and step:
+        if self._noise is not None and step:
             outputs += self._shift[:n, (step - 1) * width : step * width]
         return outputs
 

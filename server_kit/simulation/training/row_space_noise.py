@@ -32,30 +32,55 @@ _RIDGE = 1e-3
 Numbers = NDArray[np.float64]
 
 
-def first_layer_noise(
-    chunk: Chunk, noise: Noise, own: tuple[Tensor, Tensor], targets: list[Tensor], workspace: Workspace
-) -> Tensor:
-    """Write the noise of all steps into `targets` and return how it moves the answers, [n, visits, out].
+class FirstLayerNoise:
+    """The noise of a chunk's first layers. It is never kept: what was drawn for `shift` is drawn again by `fill`.
 
-    `own` are the records [n, count, in] and their products x·z + 1, [n, count, count]. `targets` are the
-    layer, weights and bias side by side, inside the whole update and, with `halves`, the first half's. The
-    visits are those from step 1 on, step by step: the first step meets no noise.
+    `records` [n, count, in] and their `products` x·z + 1 [n, count, count] are those of `row_space`.
     """
-    records, products = own
-    steps, n, width = chunk.batches.rows.shape
-    out = targets[0].shape[1] // (records.shape[2] + 1)
-    powers, slopes, left = _moments(chunk)
-    shift = workspace.zeros("noise-shift", n, (steps - 1) * width, out)
-    # The first half is drawn where it will stay, what remains of the whole in `targets[0]`.
-    for part, layer in enumerate(reversed(targets)):
-        deviations = chunk.task.noise_deviation * np.sqrt(powers[:, part])
-        answers = _draw(chunk, noise, records, layer, deviations.tolist())
-        shift.addcmul_(answers, _float32(slopes[:, part, 1:]).repeat_interleave(width, dim=1).unsqueeze(2))
-    if len(targets) > 1:
-        targets[0] += targets[1]
-    if steps > 1:
-        _add_remainder(chunk, noise, _covariance(chunk, products, _float32(left[:, 1:, 1:])), shift, workspace)
-    return shift
+
+    def __init__(self, chunk: Chunk, noise: Noise, records: Tensor, products: Tensor, workspace: Workspace) -> None:
+        self._noise, self._workspace = noise, workspace
+        powers, slopes, left = _moments(chunk)
+        self._deviations = (chunk.task.noise_deviation * np.sqrt(powers)).tolist()
+        self._slopes, self._left = _float32(slopes), _float32(left)
+        self._chunk, self._records, self._products = chunk, records, products
+
+    def shift(self, out: int) -> Tensor:
+        """How noise moves the layer's answers to the visits from step 1 on, [n, visits, out], step by step."""
+        steps, n, width = self._chunk.batches.rows.shape
+        shift = self._workspace.zeros("noise-shift", n, (steps - 1) * width, out)
+        if steps > 1:
+            for part in range(self._slopes.shape[1]):
+                slopes = self._slopes[:, part, 1:].repeat_interleave(width, dim=1)
+                shift.addcmul_(self._answers(part, out), slopes.unsqueeze(2))
+            covariance = _covariance(self._chunk, self._products, self._left[:, 1:, 1:])
+            _add_remainder(self._chunk, self._noise, covariance, shift, self._workspace)
+        return shift
+
+    def fill(self, device: int, layer: Tensor, *, first_half: bool) -> None:
+        """Overwrite a device's layer, weights and bias side by side, with the noise of all steps or the first half."""
+        self._fill_part(device, layer, 0)
+        if not first_half and self._slopes.shape[1] > 1:
+            rest = self._workspace.take("noise-part", *layer.shape)
+            self._fill_part(device, rest, 1)
+            layer += rest
+
+    def _fill_part(self, device: int, layer: Tensor, part: int) -> None:
+        self._noise.fill_again(device, part, layer, self._deviations[device][part])
+
+    def _answers(self, part: int, out: int) -> Tensor:
+        """What a part of the noise answers to the visits, [n, visits, out]."""
+        n, _, inputs = self._records.shape
+        single = self._chunk.batches.single_pass
+        visited = self._records[:, self._chunk.batches.rows.shape[2] :] if single else self._records
+        answers = self._workspace.take("noise-answers", n, visited.shape[1], out)
+        # One device after the other in the same place: the noise is multiplied while it is in the cache.
+        layer = self._workspace.take("noise-layer", (inputs + 1) * out)
+        weight, bias = layer[:-out].view(out, inputs).t(), layer[-out:]
+        for device in range(n):
+            self._fill_part(device, layer, part)
+            torch.addmm(bias, visited[device], weight, out=answers[device])
+        return answers if single else answers.gather(1, _visits(self._chunk).unsqueeze(2).expand(-1, -1, out))
 
 
 def impulse_response(task: LocalTask, steps: int) -> Numbers:
@@ -86,26 +111,11 @@ def _moments(chunk: Chunk) -> tuple[Numbers, Numbers, Numbers]:
     return powers, slopes, left
 
 
-def _draw(chunk: Chunk, noise: Noise, records: Tensor, layer: Tensor, deviations: list[float]) -> Tensor:
-    """Fill `layer` with noise and return what it answers to the visits, [n, visits, out]."""
-    n, _, inputs = records.shape
-    out = layer.shape[1] // (inputs + 1)
-    weight, bias = layer[:, :-out].view(n, out, inputs), layer[:, -out:]
-    single = chunk.batches.single_pass
-    visited = records[:, chunk.batches.rows.shape[2] :] if single else records
-    answers = torch.empty(n, visited.shape[1], out)
-    for i, deviation in enumerate(deviations):
-        # Device by device: the noise is still in the cache when it is multiplied.
-        noise.fill(i, layer[i], deviation)
-        torch.addmm(bias[i], visited[i], weight[i].t(), out=answers[i])
-    return answers if single else answers.gather(1, _visits(chunk).unsqueeze(2).expand(-1, -1, out))
-
-
 def _add_remainder(chunk: Chunk, noise: Noise, covariance: Tensor, shift: Tensor, workspace: Workspace) -> None:
     """Add to `shift` what the final noise does not tell about it."""
-    factor = torch.linalg.cholesky_ex(covariance)[0].to(torch.float32)
+    factor = _root(covariance)
     present = _present(chunk)
-    standard = workspace.zeros("noise-standard", *shift.shape)
+    standard = workspace.take("noise-standard", *shift.shape)
     for i, (values, places, count) in enumerate(zip(standard, present, present.sum(dim=1).tolist(), strict=True)):
         # What a device draws must not depend on its company: it draws for visits that take place, not for padding.
         noise.fill(i, values[:count], chunk.task.noise_deviation)
@@ -115,23 +125,35 @@ def _add_remainder(chunk: Chunk, noise: Noise, covariance: Tensor, shift: Tensor
     shift.baddbmm_(factor, standard)
 
 
+def _root(covariance: Tensor) -> Tensor:
+    """A matrix whose square is `covariance`: its Cholesky factor, or by eigenvalues where rounding spoilt that."""
+    factor: Tensor
+    factor, failed = torch.linalg.cholesky_ex(covariance)
+    for device in failed.nonzero().flatten().tolist():
+        if covariance[device].isfinite().all():
+            values, vectors = torch.linalg.eigh(covariance[device].double())
+            factor[device] = (vectors * values.clamp_min(0).sqrt()).float()
+    return factor
+
+
 def _covariance(chunk: Chunk, products: Tensor, left: Tensor) -> Tensor:
-    """[n, visits, visits] in double precision, regular by a ridge; an identity where no visit takes place."""
-    width = chunk.batches.rows.shape[2]
+    """[n, visits, visits], regular by a ridge; an identity where no visit takes place."""
+    steps, n, width = chunk.batches.rows.shape
     if chunk.batches.single_pass:
-        between = products[:, width:, width:]
+        covariance = products[:, width:, width:].clone()
     else:
         visits = _visits(chunk)
-        between = products.gather(1, visits.unsqueeze(2).expand(-1, -1, products.shape[2]))
-        between = between.gather(2, visits.unsqueeze(1).expand(-1, visits.shape[1], -1))
-    present = _present(chunk).to(torch.float64)
-    covariance = between * left.repeat_interleave(width, dim=1).repeat_interleave(width, dim=2)
-    covariance = covariance * present.unsqueeze(1) * present.unsqueeze(2)
+        covariance = products.gather(1, visits.unsqueeze(2).expand(-1, -1, products.shape[2]))
+        covariance = covariance.gather(2, visits.unsqueeze(1).expand(-1, visits.shape[1], -1))
+    longest = covariance.diagonal(dim1=1, dim2=2).amax(dim=1, keepdim=True)
+    covariance.view(n, steps - 1, width, steps - 1, width).mul_(left.view(n, steps - 1, 1, steps - 1, 1))
+    absent = ~_present(chunk)
+    if absent.any():
+        covariance.masked_fill_(absent.unsqueeze(1) | absent.unsqueeze(2), 0.0)
     diagonal = covariance.diagonal(dim1=1, dim2=2)
-    largest = between.diagonal(dim1=1, dim2=2).amax(dim=1, keepdim=True) * left.diagonal(dim1=1, dim2=2).amax(
-        dim=1, keepdim=True
-    )
-    diagonal += _RIDGE * diagonal + 1e-3 * _RIDGE * largest.clamp_min(1e-30) + (1 - present)
+    # A visit whose noise the final sum tells completely has no variance left; it gets a trace of some.
+    trace = 1e-3 * _RIDGE * longest * left.diagonal(dim1=1, dim2=2).amax(dim=1, keepdim=True)
+    diagonal.mul_(1 + _RIDGE).add_(trace.clamp_min(1e-30)).add_(absent)
     return covariance
 
 

@@ -134,7 +134,7 @@ def test_equal_points_are_at_zero_exactly_even_far_from_the_origin():
     assert EuclideanRows(points).row(0)[2] == pytest.approx(math.sqrt(5))
 
 
-@pytest.mark.parametrize("counts", [[[1.0, math.nan]], [[1.0, math.inf]], [[3, -1]]])
+@pytest.mark.parametrize("counts", [[[1.0, math.nan]], [[1.0, math.inf]], [[3, -1]], [3, 1], [[]]])
 def test_impossible_counts_are_refused(counts):
     for embed in (hellinger_points, l2_points):
         with pytest.raises(InvalidSummary, match="histogram"):

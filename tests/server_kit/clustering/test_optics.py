@@ -184,7 +184,7 @@ def test_one_record_moves_a_device_by_the_resolution():
     assert moved <= hellinger.resolution <= 2 * moved
 
 
-@pytest.mark.parametrize("terms", [{"eps": -0.1}, {"eps": math.nan}, {"neighbours": 0}, {"probes": 0}])
+@pytest.mark.parametrize("terms", [{"eps": -0.1}, {"eps": math.nan}, {"neighbours": 0}, {"candidates": 0}])
 def test_settings_that_make_no_sense_are_refused(terms):
     with pytest.raises(InvalidSetting):
         Optics(**terms)

@@ -12,7 +12,7 @@ from server_kit.simulation.training import DeviceData, LocalTask, LogisticRegres
 from server_kit.simulation.training.batches import device_batches, stack
 from server_kit.simulation.training.kernel import Chunk
 from server_kit.simulation.training.noise import DeviceNoise, Noise, NoiseScratch
-from server_kit.simulation.training.row_space_noise import first_layer_noise, impulse_response
+from server_kit.simulation.training.row_space_noise import FirstLayerNoise, impulse_response
 from server_kit.simulation.training.streams import Draw
 from server_kit.simulation.training.workspace import Workspace
 from tests.server_kit.simulation.training.fleet import by_kernel
@@ -22,7 +22,7 @@ INPUTS, OUTPUTS, RECORDS, COPIES = 3, 2, 5, 6000
 
 def draws(count: int, key: bytes = b"k" * 32) -> np.ndarray:
     values = np.empty(count, dtype=np.float32)
-    DeviceNoise(key).fill(values, 1.0, NoiseScratch())
+    DeviceNoise([key]).fill(values, 1.0, NoiseScratch())
     return values.astype(np.float64)
 
 
@@ -49,7 +49,7 @@ def test_neighbouring_draws_and_streams_of_devices_are_uncorrelated():
 
 @pytest.mark.parametrize("parts", [(10,), (4, 6), (1, 2, 7), (3, 3, 4)])
 def test_a_stream_goes_on_where_it_stopped(parts):
-    stream, scratch = DeviceNoise(b"k" * 32), NoiseScratch()
+    stream, scratch = DeviceNoise([b"k" * 32]), NoiseScratch()
     pieces = [np.empty(part, dtype=np.float32) for part in parts]
     for piece in pieces:
         stream.fill(piece, 1.0, scratch)
@@ -72,10 +72,14 @@ def drawn_at_once(chunk: Chunk) -> tuple[torch.Tensor, list[torch.Tensor]]:
     records = chunk.data.x[chunk.batches.rows.transpose(0, 1).flatten(1)] if chunk.batches.single_pass else chunk.data.x
     records = records.expand(COPIES, *records.shape[-2:]).contiguous()
     products = records @ records.transpose(1, 2) + 1
-    noise = Noise(tuple(DeviceNoise(Draw(2, str(i), 0).noise_key()) for i in range(COPIES)), NoiseScratch())
+    noise = Noise(tuple(DeviceNoise(Draw(2, str(i), 0).noise_keys(3)) for i in range(COPIES)), NoiseScratch())
+    layers = FirstLayerNoise(chunk, noise, records, products, Workspace())
+    shift = layers.shift(OUTPUTS).clone()
     targets = [torch.empty(COPIES, (INPUTS + 1) * OUTPUTS) for _ in range(1 + chunk.task.halves)]
-    shift = first_layer_noise(chunk, noise, (records, products), targets, Workspace())
-    return shift.clone(), targets
+    for first_half, target in enumerate(targets):
+        for device in range(COPIES):
+            layers.fill(device, target[device], first_half=bool(first_half))
+    return shift, targets
 
 
 def exact_covariance(chunk: Chunk) -> np.ndarray:
