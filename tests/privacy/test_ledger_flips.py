@@ -59,9 +59,8 @@ def test_harness_notices_an_unnoticed_change(small_ledger, tmp_path, monkeypatch
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize("mask", [0x01, 0x10, 0x80, 0xFF])
-def test_any_flipped_byte_of_the_file_is_noticed_or_harmless(small_ledger, tmp_path, mask):
+def test_any_flipped_byte_of_the_file_is_noticed_or_harmless(small_ledger, tmp_path):
     def everywhere(size):
-        return ((offset, mask) for offset in range(size))
+        return zip(range(size), cycle([0x01, 0x80, 0xFF, 0x10, 0x04]))
 
     assert undetected_changes(small_ledger, tmp_path / "flip", everywhere) == []
