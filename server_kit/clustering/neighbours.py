@@ -1,7 +1,8 @@
 """A few near neighbours of every point, from the cells around it.
 
-Nearest in the probed cells, not in the whole fleet: with 16 cells probed, 94 to 100 % of the nearest
-neighbours are found on label histograms, and the rest are replaced by ones a few per cent farther.
+Nearest in the probed cells, not in the whole fleet. Where a fleet has clusters, that is nearly always the same: of
+100,000 label histograms every nearest neighbour that we looked up was found. Without any clusters it was 70 %, and
+what was found instead was some per cent farther.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ FAULTS: dict[str, tuple[Any, int, float, str | None]] = {
     "Gaussian noise x 0.5": (mutants.ScaledGaussian(UPDATE, 1, 2, factor=Fraction(1, 2)), 800, 6.0, None),
     "clipped after averaging": (mutants.ClipsTheAverage(), 2_000, 1.5, None),
     "batches in order, claimed as random": (mutants.TakesBatchesInOrder(), 3_000, 0.3, None),
-    "amplification by a server's choice": (mutants.ClaimsAmplification(UPDATE, 1, 2), 2_500, 0.3, None),
+    "amplification by a server's choice": (mutants.ClaimsAmplification(UPDATE, 1, 2), 2_000, 0.3, None),
 }
 # Slow ones that need no search for the pair that betrays them.
 FIRST_WORLD_ONLY = {
