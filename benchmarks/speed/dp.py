@@ -38,7 +38,7 @@ class Form:
         devices = list(data)
         self._work = RoundWork(spec.initial(0)[None], data, devices, [0] * len(devices), task, 1, 0, False)
         self._row_space = prefers_row_space(spec, workload.SAMPLES, task)
-        self.devices = devices_per_chunk(spec, row_space=self._row_space)
+        self.devices = devices_per_chunk(spec, workload.SAMPLES, row_space=self._row_space)
         self._bench, self._room = Bench(spec), Workspace()
 
     def milliseconds(self, first: int) -> float:
@@ -74,6 +74,7 @@ def main() -> None:
             "form": name,
             "milliseconds_per_update": statistics.median(own),
             "slower_by": statistics.median(mine / theirs for mine, theirs in zip(own, plain, strict=True)),
+            "slower_by_at_best": min(own) / min(plain),
             "wanted": WANTED[options.model]
             if name == "clipped and noised" and options.batch == workload.BATCH
             else None,
@@ -85,8 +86,9 @@ def main() -> None:
         return
     print(f"{options.model}, batch {options.batch}, {options.epochs} local epoch(s), one core, {options.passes} passes")
     for row in rows:
-        wanted = f"   wanted: {row['wanted']:g}" if row["wanted"] else ""
-        print(f"{row['form']:20}{row['milliseconds_per_update']:9.3f} ms{row['slower_by']:8.2f} x{wanted}")
+        wanted = f", wanted {row['wanted']:g} x" if row["wanted"] else ""
+        ratios = f"{row['slower_by']:.2f} x (at best {row['slower_by_at_best']:.2f} x{wanted})"
+        print(f"{row['form']:20}{row['milliseconds_per_update']:9.3f} ms   {ratios}")
 
 
 if __name__ == "__main__":

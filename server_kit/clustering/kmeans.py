@@ -86,10 +86,15 @@ def lloyd(points: torch.Tensor, centres: torch.Tensor, iterations: int) -> torch
 def nearest_centre(points: torch.Tensor, centres: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """For each point the nearest centre (the first of equals) and the squared distance to it."""
     half_squares = centres.square().sum(dim=1) / 2
-    blocks = [(half_squares - block @ centres.T).min(dim=1) for block in torch.split(points, ROWS_AT_ONCE)]
-    labels = torch.cat([block.indices for block in blocks])
-    squared = 2 * torch.cat([block.values for block in blocks]) + points.square().sum(dim=1)
-    return labels, squared.clamp_min(0)
+    # Results have their place beforehand: small ones between large temporaries would keep the memory of all of them.
+    labels = torch.empty(len(points), dtype=torch.int64, device=points.device)
+    squared = points.square().sum(dim=1)
+    for start in range(0, len(points), ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
+        nearest = torch.addmm(half_squares, points[rows], centres.T, alpha=-1).min(dim=1)
+        labels[rows] = nearest.indices
+        squared[rows] += 2 * nearest.values
+    return labels, squared.clamp_min_(0)
 
 
 def means_of(points: torch.Tensor, labels: torch.Tensor, where_empty: torch.Tensor | None = None) -> torch.Tensor:

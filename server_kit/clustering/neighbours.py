@@ -18,6 +18,7 @@ from server_kit.clustering.cells import Cells
 Positions = npt.NDArray[np.int64]
 
 FEWEST_PROBES = 16
+NONE = -1
 
 
 def near_pairs(cells: Cells, neighbours: int, candidates: int) -> Positions:
@@ -26,14 +27,13 @@ def near_pairs(cells: Cells, neighbours: int, candidates: int) -> Positions:
     squares = cells.points.square().sum(dim=1)
     near = cells.nearest_cells(probes)
     spans = list(cells.slices())
-    pairs = []
+    found = np.full((len(cells.points), neighbours), NONE)
     for own, probed in zip(spans, near, strict=True):
         there = _positions([spans[cell] for cell in probed])
-        found = _nearest(cells.points, squares, own, there, neighbours)
-        sources = np.repeat(np.arange(own.start, own.stop), found.shape[1])
-        pairs.append(np.stack([sources, found.ravel()], axis=1))
-    all_pairs: Positions = cells.order[np.concatenate(pairs)]
-    return all_pairs
+        nearest = _nearest(cells.points, squares, own, there, neighbours)
+        found[own, : nearest.shape[1]] = nearest
+    sources, places = np.nonzero(found != NONE)
+    return np.stack([cells.order[sources], cells.order[found[sources, places]]], axis=1)
 
 
 def _positions(spans: list[slice]) -> Positions:

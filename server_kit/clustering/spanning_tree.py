@@ -16,7 +16,7 @@ from server_kit.clustering.partition import Labels, in_order_of_appearance
 Positions = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.float64]
 
-EDGES_AT_ONCE = 1 << 15
+EDGES_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,9 @@ def minimum_spanning_forest(devices: int, edges: Edges) -> Edges:
 
 def measured(points: torch.Tensor, pairs: Positions) -> Edges:
     """Edges between these pairs of points, with lengths computed from differences in float64."""
-    lengths = [
-        torch.linalg.vector_norm(ends[:, 0].double() - ends[:, 1].double(), dim=1).cpu().numpy()
-        for ends in (points[block] for block in torch.split(torch.from_numpy(pairs).to(points.device), EDGES_AT_ONCE))
-    ]
-    return Edges(pairs[:, 0], pairs[:, 1], np.concatenate(lengths))
+    lengths = np.empty(len(pairs))
+    for start in range(0, len(pairs), EDGES_AT_ONCE):
+        block = slice(start, start + EDGES_AT_ONCE)
+        ends = points[torch.from_numpy(pairs[block]).to(points.device)].double()
+        lengths[block] = torch.linalg.vector_norm(ends[:, 0] - ends[:, 1], dim=1).cpu().numpy()
+    return Edges(pairs[:, 0], pairs[:, 1], lengths)

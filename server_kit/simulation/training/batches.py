@@ -9,7 +9,9 @@ record ever serves both. A single epoch is thereby the same with and without `ha
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -25,24 +27,31 @@ Table = NDArray[np.int64]
 
 def device_batches(records: int, task: LocalTask, draw: Draw) -> Table:
     """[steps, widest batch]: numbers of the records of each batch, -1 where a batch is shorter."""
+    own: Table = equal_batches(records, task, [draw])[0]
+    return own
+
+
+def equal_batches(records: int, task: LocalTask, draws: Sequence[Draw]) -> Table:
+    """The same for devices that have equally many records, [n, steps, widest batch]; faster than one by one."""
     steps = task.steps_for(records)
     if steps == 0:
-        return np.empty((0, 1), dtype=np.int64)
+        return np.empty((len(draws), 0, 1), dtype=np.int64)
     if task.sampling == "poisson":
-        return _poisson(records, steps, task.batch_size, draw)
-    return _shuffled(records, steps, task, draw)
+        return _poisson(records, steps, task.batch_size, draws)
+    return _shuffled(records, steps, task, draws)
 
 
-def _shuffled(records: int, steps: int, task: LocalTask, draw: Draw) -> Table:
+def _shuffled(records: int, steps: int, task: LocalTask, draws: Sequence[Draw]) -> Table:
     width = min(task.batch_size, records)
     per_epoch = math.ceil(records / width)
     epochs = math.ceil(steps / per_epoch)
-    orders = draw.words("batches", epochs * records).reshape(epochs, records).argsort(axis=1, kind="stable")
+    words = np.concatenate([draw.words("batches", epochs * records) for draw in draws])
+    orders = words.reshape(len(draws), epochs, records).argsort(axis=2, kind="stable")
     if task.halves:
-        orders = _within_halves(orders, width)
-    table = np.full((epochs, per_epoch * width), -1, dtype=np.int64)
-    table[:, :records] = orders
-    return table.reshape(-1, width)[:steps]
+        orders = np.stack([_within_halves(own, width) for own in orders])
+    table = np.full((len(draws), epochs, per_epoch * width), -1, dtype=np.int64)
+    table[:, :, :records] = orders
+    return table.reshape(len(draws), -1, width)[:, :steps]
 
 
 def _within_halves(orders: Table, width: int) -> Table:
@@ -59,15 +68,16 @@ def _within_halves(orders: Table, width: int) -> Table:
     return np.stack(kept)
 
 
-def _poisson(records: int, steps: int, batch_size: int, draw: Draw) -> Table:
-    joins = np.ones((steps, records), dtype=bool)
+def _poisson(records: int, steps: int, batch_size: int, draws: Sequence[Draw]) -> Table:
+    joins = np.ones((len(draws), steps, records), dtype=bool)
     if batch_size < records:
         bound = np.uint64(2**64 * batch_size // records)
-        joins = draw.words("poisson", steps * records).reshape(steps, records) < bound
-    width = max(1, int(joins.sum(axis=1).max()))
+        words = np.concatenate([draw.words("poisson", steps * records) for draw in draws])
+        joins = words.reshape(joins.shape) < bound
+    width = max(1, int(joins.sum(axis=2).max()))
     # A stable sort of "absent" brings those who joined to the front, in order.
-    order = np.argsort(~joins, axis=1, kind="stable")[:, :width]
-    return np.where(np.take_along_axis(joins, order, axis=1), order, -1)
+    order = np.argsort(~joins, axis=2, kind="stable")[:, :, :width]
+    return np.where(np.take_along_axis(joins, order, axis=2), order, -1)
 
 
 @dataclass(frozen=True)
@@ -92,30 +102,42 @@ class Batches:
     """Whether no record is visited twice and batches follow each other in the order of `rows`."""
 
 
-def stack(tables: list[Table], devices: list[str], data: DeviceData, task: LocalTask) -> Batches:
+def stack(devices: Sequence[str], draws: Sequence[Draw], data: DeviceData, task: LocalTask) -> Batches:
     """The batches of devices, which must come in order of falling numbers of steps."""
-    steps, width = len(tables[0]), max(table.shape[1] for table in tables)
-    table = np.full((len(tables), steps, width), -1, dtype=np.int64)
-    for whole, own in zip(table, tables, strict=True):
-        whole[: len(own), : own.shape[1]] = own
+    counts = np.array([data.count(device) for device in devices])
+    table = _side_by_side(counts, task, draws)
     present = table >= 0
     # The first record of a batch stands in for missing ones; the device's first one if a batch is empty.
     places = np.where(present, table, np.maximum(table[:, :, :1], 0))
-    counts = np.array([data.count(device) for device in devices])
-    rows = np.zeros_like(places)
-    for whole, own, device, count in zip(rows, places, devices, counts, strict=True):
-        if count:
-            whole[:] = data.rows(device, own)
-    own_steps = np.array([len(own) for own in tables])
+    own_steps = np.array([task.steps_for(count) for count in counts.tolist()])
     batch = np.minimum(task.batch_size, counts)
     return Batches(
         places=_time_first(places),
-        rows=_time_first(rows),
+        rows=_time_first(data.rows_of(devices, places)),
         weights=_weights(_time_first(present), task),
-        active=tuple((own_steps > np.arange(steps)[:, None]).sum(axis=1).tolist()),
-        first_half=torch.from_numpy(_first_half(steps, counts, task)),
+        active=tuple((own_steps > np.arange(table.shape[1])[:, None]).sum(axis=1).tolist()),
+        first_half=torch.from_numpy(_first_half(table.shape[1], counts, task)),
         single_pass=task.sampling == "shuffled" and bool((own_steps * batch <= counts + batch - (batch > 0)).all()),
     )
+
+
+def _side_by_side(counts: Table, task: LocalTask, draws: Sequence[Draw]) -> Table:
+    """[n, most steps, widest batch], -1 where a device has no record."""
+    tables = []
+    start = 0
+    for count, members in groupby(counts.tolist()):
+        stop = start + len(list(members))
+        tables.append(equal_batches(count, task, draws[start:stop]))
+        start = stop
+    if len(tables) == 1:
+        return tables[0]
+    steps, width = (max(table.shape[side] for table in tables) for side in (1, 2))
+    whole = np.full((start, steps, width), -1, dtype=np.int64)
+    start = 0
+    for table in tables:
+        whole[start : start + len(table), : table.shape[1], : table.shape[2]] = table
+        start += len(table)
+    return whole
 
 
 def _time_first(values: NDArray[np.int64] | NDArray[np.bool_]) -> Tensor:

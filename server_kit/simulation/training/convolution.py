@@ -18,7 +18,7 @@ from torch import Tensor
 
 from server_kit.simulation.training.dense import Layer, add_scaled, relu_backward
 from server_kit.simulation.training.specs import POOL, ConvolutionShape
-from server_kit.simulation.training.workspace import Workspace
+from server_kit.simulation.training.workspace import Workspace, first
 
 _CORNERS = tuple((down, right) for down in range(POOL) for right in range(POOL))
 
@@ -55,12 +55,12 @@ class ConvolutionLayer:
         """What comes out, [n, channels_out, *pooled, batch]."""
         weight, bias = layer
         n = len(weight)
-        for outside, inside in self._woven(entering, self._image[:n]):
+        for outside, inside in self._woven(entering, first(self._image, n)):
             inside.copy_(outside)
-        for block in self._blocks(self._matrix[:n]):
+        for block in self._blocks(first(self._matrix, n)):
             block.copy_(weight)
-        self._columns[:n].view(self._windows(n).shape).copy_(self._windows(n))
-        torch.bmm(self._matrix[:n], self._columns[:n], out=self._outputs[:n].flatten(1, 2))
+        first(self._columns, n).view(self._windows(n).shape).copy_(self._windows(n))
+        torch.bmm(first(self._matrix, n), first(self._columns, n), out=first(self._outputs, n).flatten(1, 2))
         return self._maximum(n).add_(bias.unsqueeze(2)).clamp_min_(0).view(self.outgoing(n, self._batch))
 
     def outgoing(self, devices: int, batch: int) -> tuple[int, ...]:
@@ -70,7 +70,7 @@ class ConvolutionLayer:
     def backward(self, difference: Tensor, *, inward: bool) -> Tensor:
         """Take the loss's gradient by what came out (and overwrite it); with `inward`, return that by what entered."""
         n = len(difference)
-        difference = relu_backward(difference.view(n, self._shape.channels_out, self._places), self._pooled[:n])
+        difference = relu_backward(difference.view(n, self._shape.channels_out, self._places), first(self._pooled, n))
         self._difference = difference
         self._unpool(difference)
         return self._entering_gradient(n) if inward else difference
@@ -80,7 +80,7 @@ class ConvolutionLayer:
         weight, bias = into
         n = len(weight)
         tiles = self._take("tiles", n, self._candidates, self._seen)
-        torch.bmm(self._outputs[:n].flatten(1, 2), self._columns[:n].transpose(1, 2), out=tiles)
+        torch.bmm(first(self._outputs, n).flatten(1, 2), first(self._columns, n).transpose(1, 2), out=tiles)
         add_scaled(bias, self._difference.sum(dim=2), beta, alpha)
         for block in self._blocks(tiles):
             add_scaled(weight, block, beta, alpha)
@@ -93,14 +93,14 @@ class ConvolutionLayer:
         """
         shape = self._shape
         n, places = len(self._difference), self._places // self._batch
-        outputs = self._batch_first("outputs-first", self._outputs[:n].view(n, self._candidates, places, -1))
-        columns = self._batch_first("columns-first", self._columns[:n].view(n, self._seen, places, -1))
+        outputs = self._batch_first("outputs-first", first(self._outputs, n).view(n, self._candidates, places, -1))
+        columns = self._batch_first("columns-first", first(self._columns, n).view(n, self._seen, places, -1))
         tiles = self._take("record-tiles", n * self._batch, self._candidates, self._seen)
         torch.bmm(outputs, columns.transpose(1, 2), out=tiles)
         kernel = (shape.channels_out, shape.channels_in, shape.kernel, shape.kernel)
         gradients = self._take("record-gradients", n * self._batch, *kernel)
-        first, *others = self._blocks(tiles)
-        gradients.copy_(first)
+        corner, *others = self._blocks(tiles)
+        gradients.copy_(corner)
         for block in others:
             gradients.add_(block)
         biases = self._difference.view(n, shape.channels_out, places, self._batch).sum(dim=2).transpose(1, 2)
@@ -122,7 +122,7 @@ class ConvolutionLayer:
 
     def _maximum(self, n: int) -> Tensor:
         """The largest of the four candidates, the first among equals, and which one it was."""
-        outputs, (upper, lower, whole), pooled = self._outputs[:n], self._better[:, :n], self._pooled[:n]
+        outputs, (upper, lower, whole), pooled = first(self._outputs, n), self._better[:, :n], first(self._pooled, n)
         top, bottom = self._take("top", *pooled.shape), self._take("bottom", *pooled.shape)
         for better, winner, pair in ((upper, top, outputs[:, :2]), (lower, bottom, outputs[:, 2:])):
             torch.ge(pair[:, 0], pair[:, 1], out=better)
@@ -133,7 +133,7 @@ class ConvolutionLayer:
     def _unpool(self, difference: Tensor) -> None:
         """Write the gradient by each candidate over the candidates: only the largest of four gets it."""
         n = len(difference)
-        outputs, (upper, lower, whole) = self._outputs[:n], self._better[:, :n]
+        outputs, (upper, lower, whole) = first(self._outputs, n), self._better[:, :n]
         top, bottom = self._take("top", *difference.shape), self._take("bottom", *difference.shape)
         torch.sub(difference, torch.mul(difference, whole, out=top), out=bottom)
         for better, winner, pair in ((upper, top, outputs[:, :2]), (lower, bottom, outputs[:, 2:])):
@@ -142,9 +142,9 @@ class ConvolutionLayer:
     def _entering_gradient(self, n: int) -> Tensor:
         shape = self._shape
         columns = self._take("columns-back", n, self._seen, self._places)
-        torch.bmm(self._matrix[:n].transpose(1, 2), self._outputs[:n].flatten(1, 2), out=columns)
+        torch.bmm(first(self._matrix, n).transpose(1, 2), first(self._outputs, n).flatten(1, 2), out=columns)
         columns = columns.view(self._windows(n).shape)
-        split = self._take("image-back", *self._image[:n].shape).zero_()
+        split = self._take("image-back", *first(self._image, n).shape).zero_()
         rows, width = shape.pooled
         for down in range(self._tile // POOL):
             for right in range(self._tile // POOL):
@@ -156,7 +156,7 @@ class ConvolutionLayer:
 
     def _windows(self, n: int) -> Tensor:
         """The pixels under every window, as a view of the split image: nothing is copied."""
-        image = self._image[:n]
+        image = first(self._image, n)
         each, channel, odd_row, odd_column, row, column, _ = image.stride()
         half = self._tile // POOL
         return image.as_strided(

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from server_kit.simulation.training.workspace import Workspace
 
+_MINUS_ONE = torch.tensor(-1.0)
 Layer = tuple[Tensor, Tensor]
 """Weights [n, out, in] and bias [n, out]: views into the flat vectors of a chunk."""
 
@@ -84,7 +85,7 @@ class DenseLayers:
 def softmax_residual(logits: Tensor, labels: Tensor) -> Tensor:
     """`logits` [n, batch, classes] overwritten by softmax minus the one-hot label: the gradient of cross-entropy."""
     torch.softmax(logits, dim=2, out=logits)
-    return logits.scatter_add_(2, labels.unsqueeze(2), logits.new_full((1, 1, 1), -1.0).expand(*labels.shape, 1))
+    return logits.scatter_add_(2, labels.unsqueeze(2), _MINUS_ONE.expand(*labels.shape, 1))
 
 
 def relu_backward(difference: Tensor, outputs: Tensor) -> Tensor:

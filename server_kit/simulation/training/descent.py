@@ -6,7 +6,7 @@ from torch import Tensor
 
 from server_kit.simulation.training.kernel import Chunk, Kernel
 from server_kit.simulation.training.noise import Noise, StepNoise
-from server_kit.simulation.training.workspace import Workspace
+from server_kit.simulation.training.workspace import Workspace, first
 
 
 def descend(
@@ -29,9 +29,10 @@ def _descend_plainly(kernel: Kernel, chunk: Chunk, weights: Tensor, noise: StepN
     """w ← w − η·gradient, without writing the gradient down."""
     rate = chunk.task.learning_rate
     for step, active in enumerate(chunk.batches.active):
-        kernel.accumulate(weights[:active], step, into=weights[:active], beta=1.0, alpha=-rate)
+        moving = first(weights, active)
+        kernel.accumulate(moving, step, into=moving, beta=1.0, alpha=-rate)
         if noise:
-            noise.add_to(weights[:active, kernel.noised_from :], step, -rate)
+            noise.add_to(moving[:, kernel.noised_from :], step, -rate)
 
 
 class _FullRule:
@@ -62,7 +63,7 @@ class _FullRule:
         return self._first_half
 
     def _step(self, step: int, active: int) -> None:
-        gradient, weights = self._gradient[:active], self._weights[:active]
+        gradient, weights = first(self._gradient, active), first(self._weights, active)
         self._kernel.accumulate(weights, step, into=gradient, beta=0.0, alpha=1.0)
         if self._noise:
             self._noise.add_to(gradient[:, self._kernel.noised_from :], step, 1.0)

@@ -59,12 +59,28 @@ class DeviceData:
         own = self._of(device)
         return local + own.start if isinstance(own, range) else own[local]
 
+    def rows_of(self, devices: Sequence[str], local: Rows) -> Rows:
+        """The same for many devices at once, [n, ...]; 0 for a device without records."""
+        own = [self._of(device) for device in devices]
+        if all(isinstance(rows, range) for rows in own):
+            starts = np.array([rows[0] if len(rows) else 0 for rows in own], dtype=np.int64)
+            return np.add(local, starts.reshape(-1, *[1] * (local.ndim - 1)), dtype=np.int64)
+        found = [
+            self.rows(device, numbers) if len(rows) else numbers
+            for device, rows, numbers in zip(devices, own, local, strict=True)
+        ]
+        return np.stack(found)
+
     def inputs(self, rows: Tensor, out: Tensor) -> Tensor:
         """The inputs in `rows` as float32, written into `out` [len(rows), features]."""
         if self.x.dtype == torch.float32 and self.scale == 1.0:
             return torch.index_select(self.x.view(len(self.x), -1), 0, rows, out=out)
         out.copy_(self.x.index_select(0, rows).view(len(rows), -1))
         return out.mul_(self.scale)
+
+    def labels(self, rows: Tensor) -> Tensor:
+        """The class of each of `rows`, in the shape of `rows`."""
+        return torch.take(self.y, rows).to(torch.int64)
 
     def _of(self, device: str) -> range | Rows:
         try:

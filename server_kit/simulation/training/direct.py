@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from server_kit.simulation.training.dense import softmax_residual
@@ -10,7 +9,7 @@ from server_kit.simulation.training.kernel import Chunk
 from server_kit.simulation.training.network import Bound, Network
 from server_kit.simulation.training.noise import Noise
 from server_kit.simulation.training.specs import StackedSpec
-from server_kit.simulation.training.workspace import Workspace
+from server_kit.simulation.training.workspace import Workspace, first
 
 
 class DirectKernel:
@@ -20,10 +19,13 @@ class DirectKernel:
         self._network = Network(spec, workspace)
         self._workspace = workspace
 
-    def begin(self, chunk: Chunk, noise: Noise | None, updates: Tensor) -> tuple[Tensor, Tensor]:
-        del noise  # it comes with each step
+    def begin(
+        self, chunk: Chunk, noise: Noise | None, updates: Tensor, first_half: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        del noise, first_half  # noise comes with each step, into the vectors that are trained
         self._chunk = chunk
         self._network.begin(len(chunk), chunk.batches.rows.shape[2])
+        self._rows, self._shares = chunk.batches.rows.unbind(), chunk.batches.weights.unbind()
         self._bound: dict[tuple[int, int], Bound] = {}
         return updates.copy_(chunk.start), chunk.start
 
@@ -34,7 +36,7 @@ class DirectKernel:
     def accumulate(self, weights: Tensor, step: int, into: Tensor, beta: float, alpha: float) -> None:
         bound, target = self._bind(weights), self._bind(into)
         inputs, labels = self._batch(step, len(weights))
-        shares = self._chunk.batches.weights[step, : len(weights)]
+        shares = first(self._shares[step], len(weights))
         residual = softmax_residual(self._network.forward(bound, inputs), labels)
         if self._chunk.task.clip_norm is None:
             self._network.backward(bound, residual.mul_(shares.unsqueeze(2)))
@@ -46,18 +48,17 @@ class DirectKernel:
     def start_losses(self) -> Tensor | None:
         return None
 
-    def finish(self, deviation: Tensor, target: Tensor, *, first_half: bool) -> None:
-        del first_half
+    def finish(self, deviation: Tensor, target: Tensor) -> None:
         if deviation is not target:
             target.copy_(deviation)
 
     def _batch(self, step: int, devices: int) -> tuple[Tensor, Tensor]:
-        rows = self._chunk.batches.rows[step, :devices]
+        rows = first(self._rows[step], devices)
         data = self._chunk.data
         features = data.x[0].numel()
         inputs = self._workspace.take("inputs", rows.numel(), features)
         data.inputs(rows.flatten(), out=inputs)
-        return inputs.view(*rows.shape, features), torch.take(data.y, rows)
+        return inputs.view(*rows.shape, features), data.labels(rows)
 
     def _bind(self, flat: Tensor) -> Bound:
         """Views of the layers, remembered: making them anew for each step costs more than a small product."""

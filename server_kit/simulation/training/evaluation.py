@@ -16,7 +16,6 @@ from torch import Tensor
 from server_kit.simulation.training.bench import Bench
 from server_kit.simulation.training.devices import DeviceData
 
-_ROWS = 1024  # that pass at once: enough for large products, little enough for the cache
 Numbers = NDArray[np.int64]
 
 
@@ -81,18 +80,20 @@ class Panel:
         return sums
 
 
-def panels(models: Tensor, model_of: Sequence[int], data: DeviceData, devices: Sequence[str]) -> list[Panel]:
-    """The work of an evaluation, cut so that each part fits the cache."""
-    pieces = sorted(_pieces(model_of, data, devices), key=lambda piece: -len(piece.rows))
+def panels(
+    models: Tensor, model_of: Sequence[int], data: DeviceData, devices: Sequence[str], rows_at_once: int
+) -> list[Panel]:
+    """The work of an evaluation, cut into parts of so many rows."""
+    pieces = sorted(_pieces(model_of, data, devices, rows_at_once), key=lambda piece: -len(piece.rows))
     groups: list[list[_Piece]] = []
     for piece in pieces:
-        if not groups or (len(groups[-1]) + 1) * len(groups[-1][0].rows) > _ROWS:
+        if not groups or (len(groups[-1]) + 1) * len(groups[-1][0].rows) > rows_at_once:
             groups.append([])
         groups[-1].append(piece)
     return [Panel(tuple(group), models, data, len(devices)) for group in groups]
 
 
-def _pieces(model_of: Sequence[int], data: DeviceData, devices: Sequence[str]) -> list[_Piece]:
+def _pieces(model_of: Sequence[int], data: DeviceData, devices: Sequence[str], rows_at_once: int) -> list[_Piece]:
     by_model: dict[int, list[int]] = {}
     for position, model in enumerate(model_of):
         if data.count(devices[position]):
@@ -104,7 +105,9 @@ def _pieces(model_of: Sequence[int], data: DeviceData, devices: Sequence[str]) -
             [data.rows(devices[p], np.arange(count)) for p, count in zip(positions, counts, strict=True)]
         )
         owners = np.repeat(np.array(positions, dtype=np.int64), counts)
-        pieces += [_Piece(model, rows[i : i + _ROWS], owners[i : i + _ROWS]) for i in range(0, len(rows), _ROWS)]
+        for start in range(0, len(rows), rows_at_once):
+            part = slice(start, start + rows_at_once)
+            pieces.append(_Piece(model, rows[part], owners[part]))
     return pieces
 
 

@@ -37,11 +37,13 @@ class Kernel(Protocol):
     def noised_from(self) -> int:
         """The first coordinate that gets noise in each step; those before it are the kernel's own affair."""
 
-    def begin(self, chunk: Chunk, noise: Noise | None, updates: Tensor) -> tuple[Tensor, Tensor]:
+    def begin(
+        self, chunk: Chunk, noise: Noise | None, updates: Tensor, first_half: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """Turn to a chunk. Returns the vectors [n, ·] to be trained, and a copy [1 or n, ·] that stays.
 
-        The first may live in `updates` [n, size], the first target that `finish` will be called with. `noise`
-        is None if the task asks for none.
+        `updates` and, with `halves`, `first_half` are the targets that `finish` will be called with; the
+        vectors may live there. `noise` is None if the task asks for none.
         """
 
     def accumulate(self, weights: Tensor, step: int, into: Tensor, beta: float, alpha: float) -> None:
@@ -53,8 +55,5 @@ class Kernel(Protocol):
     def start_losses(self) -> Tensor | None:
         """Mean loss [n] over all records of each device at the start, if the kernel knows it anyway."""
 
-    def finish(self, deviation: Tensor, target: Tensor, *, first_half: bool) -> None:
-        """Write into `target` [n, size] what a `deviation` [n, ·] from the start means for the model.
-
-        `first_half` tells that it is what the first half of the batches contributed.
-        """
+    def finish(self, deviation: Tensor, target: Tensor) -> None:
+        """Write into `target` [n, size] what a `deviation` [n, ·] from the start means for the model."""

@@ -30,8 +30,10 @@ class ModuleKernel:
         self._workspace = workspace
         self._at_once = not spec.mixes_records
 
-    def begin(self, chunk: Chunk, noise: Noise | None, updates: Tensor) -> tuple[Tensor, Tensor]:
-        del noise  # it comes with each step
+    def begin(
+        self, chunk: Chunk, noise: Noise | None, updates: Tensor, first_half: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        del noise, first_half  # noise comes with each step, into the vectors that are trained
         if chunk.task.is_private and self._spec.mixes_records:
             raise InvalidSetting(
                 "a module with batch normalisation has no gradient of a single record; use group normalisation; "
@@ -59,8 +61,7 @@ class ModuleKernel:
     def start_losses(self) -> Tensor | None:
         return None
 
-    def finish(self, deviation: Tensor, target: Tensor, *, first_half: bool) -> None:
-        del first_half
+    def finish(self, deviation: Tensor, target: Tensor) -> None:
         if deviation is not target:
             target.copy_(deviation)
 

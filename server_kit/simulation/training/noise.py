@@ -12,7 +12,6 @@ needs as many draws as the model has parameters, and this is eight times as fast
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -48,33 +47,27 @@ def _points(deviation: float) -> NDArray[np.complex128]:
 
 
 class DeviceNoise:
-    """The Gaussian draws of one device in one round: one after the other, or parts that can be drawn again."""
+    """The Gaussian draws of one device in one round, one after the other."""
 
-    def __init__(self, keys: Sequence[bytes]) -> None:
-        *self._parts, running = keys
-        self._running = KeyStream(running)
+    def __init__(self, key: bytes) -> None:
+        self._stream = KeyStream(key)
 
     def fill(self, values: NDArray[np.float32], deviation: float, scratch: NoiseScratch) -> None:
-        """Overwrite `values`, contiguous and flat, with the next draws of that standard deviation."""
-        _fill(self._running, values, deviation, scratch)
+        """Overwrite `values`, contiguous and flat, with draws of that standard deviation."""
+        whole = values.size - values.size % _PER_WORD
+        if whole:
+            self._fill_whole(values[:whole], deviation, scratch)
+        if whole < values.size:
+            last = np.empty(_PER_WORD, dtype=np.float32)
+            self._fill_whole(last, deviation, scratch)
+            values[whole:] = last[: values.size - whole]
 
-    def fill_again(self, part: int, values: NDArray[np.float32], deviation: float, scratch: NoiseScratch) -> None:
-        """Overwrite `values` with the draws that belong to a part: the same ones each time."""
-        _fill(KeyStream(self._parts[part]), values, deviation, scratch)
-
-
-def _fill(stream: KeyStream, values: NDArray[np.float32], deviation: float, scratch: NoiseScratch) -> None:
-    whole = values.size - values.size % _PER_WORD
-    if whole:
-        words, zeros = scratch.words(whole // _PER_WORD)
-        stream.fill(words, zeros)
+    def _fill_whole(self, values: NDArray[np.float32], deviation: float, scratch: NoiseScratch) -> None:
+        words, zeros = scratch.words(values.size // _PER_WORD)
+        self._stream.fill(words, zeros)
         chosen = words.view(np.uint16)
         np.right_shift(chosen, 16 - _BITS, out=chosen)
-        np.take(_points(deviation), chosen, out=values[:whole].view(np.complex128), mode="clip")
-    if whole < values.size:
-        last = np.empty(_PER_WORD, dtype=np.float32)
-        _fill(stream, last, deviation, scratch)
-        values[whole:] = last[: values.size - whole]
+        np.take(_points(deviation), chosen, out=values.view(np.complex128), mode="clip")
 
 
 class NoiseScratch:
@@ -97,13 +90,9 @@ class Noise:
     streams: tuple[DeviceNoise, ...]
     scratch: NoiseScratch
 
-    def fill(self, device: int, values: Tensor, deviation: float) -> None:
-        """Overwrite `values`, a contiguous tensor, with the next draws of one device."""
-        self.streams[device].fill(values.view(-1).numpy(), deviation, self.scratch)
-
-    def fill_again(self, device: int, part: int, values: Tensor, deviation: float) -> None:
-        """Overwrite `values` with the draws of one of a device's parts, the same ones each time."""
-        self.streams[device].fill_again(part, values.view(-1).numpy(), deviation, self.scratch)
+    def fill(self, device: int, values: NDArray[np.float32], deviation: float) -> None:
+        """Overwrite `values`, contiguous and flat, with the next draws of one device."""
+        self.streams[device].fill(values, deviation, self.scratch)
 
 
 class StepNoise:
@@ -119,6 +108,6 @@ class StepNoise:
         """`values` [n, size] += share · noise, for the first n devices; steps must come in order."""
         place = step % self._ahead
         if place == 0:
-            for device in range(len(values)):
-                self._noise.fill(device, self._drawn[device], self._deviation)
+            for device, row in enumerate(self._drawn[: len(values)].numpy()):
+                self._noise.fill(device, row, self._deviation)
         values.add_(self._drawn[: len(values), place * self._size : (place + 1) * self._size], alpha=share)

@@ -58,40 +58,49 @@ def plan(
     largest: int | None,
 ) -> list[Group]:
     """The chunks of a round; `starts` tells for each device which model it starts from."""
+    counts = [data.count(device) for device in devices]
+    steps = {count: task.steps_for(count) for count in set(counts)}
+    row_space = {count: prefers_row_space(spec, count, task) for count in steps}
 
     def kind(position: int) -> tuple[int, bool]:
-        return starts[position], prefers_row_space(spec, data.count(devices[position]), task)
+        return starts[position], row_space[counts[position]]
 
     def order(position: int) -> tuple[int, bool, int, int]:
-        records = data.count(devices[position])
-        return *kind(position), -task.steps_for(records), -records
+        return *kind(position), -steps[counts[position]], -counts[position]
 
     groups = []
-    for (_, row_space), members in groupby(sorted(range(len(devices)), key=order), key=kind):
-        limit = largest or devices_per_chunk(spec, row_space=row_space)
-        steps = [(position, task.steps_for(data.count(devices[position]))) for position in members]
-        for part in _alike(steps) if row_space else [[position for position, _ in steps]]:
-            groups += [Group(tuple(chunk), row_space) for chunk in _evenly(part, limit, workers)]
+    for (_, in_rows), members in groupby(sorted(range(len(devices)), key=order), key=kind):
+        positions = list(members)
+        for part in _alike(positions, [steps[counts[p]] for p in positions]) if in_rows else [positions]:
+            limit = largest or devices_per_chunk(spec, counts[part[0]], row_space=in_rows)
+            groups += [Group(tuple(chunk), in_rows) for chunk in _evenly(part, limit, workers)]
     return groups
 
 
-def devices_per_chunk(spec: StackedSpec | ModuleSpec, *, row_space: bool) -> int:
+def devices_per_chunk(spec: StackedSpec | ModuleSpec, records: int, *, row_space: bool) -> int:
     """As many as keep what a step touches in the cache, but enough to make calls worth their while. Measured."""
     if row_space:
-        return 32
-    if isinstance(spec, Cnn | ModuleSpec):
+        return max(8, min(64, (6 << 20) // spec.layout.size, (1 << 13) // records))
+    if isinstance(spec, ModuleSpec):
         return 16
+    if isinstance(spec, Cnn):
+        return 25
     return max(8, min(64, (1 << 20) // spec.layout.size))
 
 
-def _alike(devices: list[tuple[int, int]]) -> list[list[int]]:
+def rows_at_once(spec: StackedSpec | ModuleSpec) -> int:
+    """How many records to evaluate together: enough for large products, little enough for the cache."""
+    return 128 if isinstance(spec, Cnn | ModuleSpec) else 1024
+
+
+def _alike(positions: list[int], steps: list[int]) -> list[list[int]]:
     """Cut a list sorted by falling steps wherever a device has much fewer steps than the first of its part."""
     parts: list[list[int]] = []
     most = 0
-    for position, steps in devices:
-        if not parts or steps < _LEAST_LIKENESS * most:
+    for position, own in zip(positions, steps, strict=True):
+        if not parts or own < _LEAST_LIKENESS * most:
             parts.append([])
-            most = steps
+            most = own
         parts[-1].append(position)
     return parts
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from server_kit.simulation.training.batches import device_batches, stack
+from server_kit.simulation.training.batches import stack
 from server_kit.simulation.training.bench import Bench
 from server_kit.simulation.training.descent import descend
 from server_kit.simulation.training.devices import DeviceData
 from server_kit.simulation.training.evaluation import panels
 from server_kit.simulation.training.kernel import Chunk
 from server_kit.simulation.training.noise import DeviceNoise, Noise
-from server_kit.simulation.training.planning import Group
+from server_kit.simulation.training.planning import Group, rows_at_once
 from server_kit.simulation.training.results import Trained
 from server_kit.simulation.training.streams import Draw
 from server_kit.simulation.training.task import LocalTask
@@ -51,13 +51,13 @@ class RoundWork:
         kernel = bench.kernel(row_space=group.row_space)
         noise = None
         if self.task.noise_multiplier:
-            noise = Noise(tuple(DeviceNoise(draw.noise_keys(3)) for draw in draws), bench.noise_scratch)
-        weights, origin = kernel.begin(chunk, noise, updates)
+            noise = Noise(tuple(DeviceNoise(draw.noise_key()) for draw in draws), bench.noise_scratch)
+        weights, origin = kernel.begin(chunk, noise, updates, None if halves is None else halves[0])
         losses = kernel.start_losses() if self.with_start_losses else None
         first_half = descend(kernel, chunk, (weights, origin), noise, bench.workspace)
-        kernel.finish(weights.sub_(origin), updates, first_half=False)
+        kernel.finish(weights.sub_(origin), updates)
         if halves is not None and first_half is not None:
-            kernel.finish(first_half, halves[0], first_half=True)
+            kernel.finish(first_half, halves[0])
             torch.sub(updates, halves[0], out=halves[1])
         steps = torch.tensor([self.task.steps_for(self.data.count(device)) for device in chunk.devices])
         if self.with_start_losses and losses is None:
@@ -67,18 +67,14 @@ class RoundWork:
     def _chunk(self, group: Group) -> tuple[Chunk, list[Draw]]:
         devices = [self.devices[position] for position in group.positions]
         draws = [Draw(self.seed, device, self.round_number) for device in devices]
-        tables = [
-            device_batches(self.data.count(device), self.task, draw)
-            for device, draw in zip(devices, draws, strict=True)
-        ]
         starts = [self.start_of[position] for position in group.positions]
-        start = self.starts[starts[:1]] if len(set(starts)) == 1 else self.starts[starts]
-        batches = stack(tables, devices, self.data, self.task)
+        start = self.starts[starts[0] : starts[0] + 1] if len(set(starts)) == 1 else self.starts[starts]
+        batches = stack(devices, draws, self.data, self.task)
         return Chunk(group.positions, tuple(devices), start, batches, self.data, self.task), draws
 
     def _start_losses(self, chunk: Chunk, bench: Bench) -> Tensor:
         losses = torch.zeros(len(chunk), dtype=torch.float64)
         numbers = range(len(chunk)) if len(chunk.start) > 1 else [0] * len(chunk)
-        for panel in panels(chunk.start, numbers, self.data, chunk.devices):
+        for panel in panels(chunk.start, numbers, self.data, chunk.devices, rows_at_once(bench.spec)):
             losses += panel.sums(bench)[0]
         return (losses / torch.tensor([self.data.count(device) for device in chunk.devices])).float()

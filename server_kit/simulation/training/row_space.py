@@ -17,6 +17,7 @@ from torch import Tensor
 from server_kit.simulation.training.dense import (
     DenseLayers,
     Layer,
+    add_scaled,
     scale,
     softmax_residual,
     squared_norms,
@@ -25,9 +26,9 @@ from server_kit.simulation.training.kernel import Chunk
 from server_kit.simulation.training.module_spec import cross_entropy
 from server_kit.simulation.training.network import add_dense_squares, clipped_shares
 from server_kit.simulation.training.noise import Noise
-from server_kit.simulation.training.row_space_noise import FirstLayerNoise
+from server_kit.simulation.training.row_space_noise import first_layer_noise
 from server_kit.simulation.training.specs import LogisticRegression, Mlp
-from server_kit.simulation.training.workspace import Workspace
+from server_kit.simulation.training.workspace import Workspace, first
 
 
 class RowSpaceKernel:
@@ -39,8 +40,9 @@ class RowSpaceKernel:
         self._others = DenseLayers(spec.widths[1:], workspace, "others")
         self._workspace = workspace
 
-    def begin(self, chunk: Chunk, noise: Noise | None, updates: Tensor) -> tuple[Tensor, Tensor]:
-        del updates  # written in `finish` only
+    def begin(
+        self, chunk: Chunk, noise: Noise | None, updates: Tensor, first_half: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         self._chunk = chunk
         self._width = chunk.batches.rows.shape[2]
         self._read_records()
@@ -48,10 +50,11 @@ class RowSpaceKernel:
         # Without a second visit, batch t only meets the batches before it.
         self._skipped = self._width if chunk.batches.single_pass and not chunk.task.is_private else 0
         self._multiply_records()
-        self._noise = None
+        self._noised = noise is not None
         if noise is not None:
-            self._noise = FirstLayerNoise(chunk, noise, self._records, self._products, self._workspace)
-            self._shift = self._noise.shift(self._outputs)
+            targets = [target[:, : self._first_size] for target in (updates, first_half) if target is not None]
+            own = (self._records, self._products)
+            self._shift = first_layer_noise(chunk, noise, own, targets, self._workspace)
         self._bound: dict[tuple[int, int], tuple[Tensor, list[Layer]]] = {}
         return self._start_vectors()
 
@@ -66,19 +69,16 @@ class RowSpaceKernel:
         if batches.single_pass:
             rows = batches.rows.transpose(0, 1).flatten(1)
         else:
-            counts = [data.count(device) for device in self._chunk.devices]
-            numbers = np.arange(max(counts))
-            own = [
-                data.rows(device, np.where(numbers < count, numbers, 0))
-                for device, count in zip(self._chunk.devices, counts, strict=True)
-            ]
-            rows = torch.from_numpy(np.stack(own))
+            counts = np.array([data.count(device) for device in self._chunk.devices])
+            numbers = np.arange(counts.max())
+            rows = torch.from_numpy(data.rows_of(self._chunk.devices, numbers * (numbers < counts[:, None])))
         n, self._count = rows.shape
         self._device_starts = torch.arange(n).mul_(self._count).unsqueeze(1)
         flat = self._workspace.take("records", n * self._count, self._inputs)
         self._records = data.inputs(rows.flatten(), out=flat).view(n, self._count, self._inputs)
-        self._record_labels = torch.take(data.y, rows)
-        self._labels = torch.take(data.y, batches.rows)
+        self._record_labels = data.labels(rows)
+        self._labels = data.labels(batches.rows).unbind()
+        self._shares = batches.weights.unbind()
 
     def _answer_start(self) -> None:
         """What the first layer answers to each record before training."""
@@ -109,8 +109,8 @@ class RowSpaceKernel:
         coefficients, others = self._bind(weights)
         outputs = self._answer(coefficients, step)
         flow = self._flow_on(others, outputs)
-        residual = softmax_residual(flow[-1], self._labels[step, : len(weights)])
-        shares = self._chunk.batches.weights[step, : len(weights)]
+        residual = softmax_residual(flow[-1], first(self._labels[step], len(weights)))
+        shares = first(self._shares[step], len(weights))
         if self._chunk.task.clip_norm is None:
             differences = self._others.backward(others, flow, residual.mul_(shares.unsqueeze(2)), inward=True)
         else:
@@ -135,17 +135,12 @@ class RowSpaceKernel:
         losses = cross_entropy(logits.flatten(0, 1), self._record_labels.flatten()).view(present.shape)
         return torch.where(present, losses, 0).sum(dim=1) / counts
 
-    def finish(self, deviation: Tensor, target: Tensor, *, first_half: bool) -> None:
+    def finish(self, deviation: Tensor, target: Tensor) -> None:
         coefficients = deviation[:, : self.noised_from].view(len(deviation), self._count, self._outputs)
         weight, bias = self._first_layer(target)
-        if self._noise is None:
-            weight.baddbmm_(coefficients.transpose(1, 2), self._records, beta=0)
-            bias.zero_()
-        else:
-            for device, (own, records) in enumerate(zip(coefficients, self._records, strict=True)):
-                self._noise.fill(device, target[device, : self._first_size], first_half=first_half)
-                weight[device].addmm_(own.t(), records)
-        bias += coefficients.sum(dim=1)
+        beta = 1.0 if self._noised else 0.0
+        weight.baddbmm_(coefficients.transpose(1, 2), self._records, beta=beta)
+        add_scaled(bias, coefficients.sum(dim=1), beta, 1.0)
         target[:, self._first_size :] = deviation[:, self.noised_from :]
 
     def _answer(self, coefficients: Tensor, step: int) -> Tensor:
@@ -153,19 +148,19 @@ class RowSpaceKernel:
         n, width = len(coefficients), self._width
         outputs = self._workspace.take("answer", n, width, self._outputs)
         if self._chunk.batches.single_pass:
-            first = step * width
-            outputs.copy_(self._answers[:n, first : first + width])
+            seen = step * width
+            outputs.copy_(first(self._answers, n)[:, seen : seen + width])
             if step:
-                products = self._products[:n, first - self._skipped : first - self._skipped + width, :first]
-                outputs.baddbmm_(products, coefficients[:, :first])
+                products = first(self._products, n)[:, seen - self._skipped : seen - self._skipped + width, :seen]
+                outputs.baddbmm_(products, coefficients[:, :seen])
         else:
             visited = self._visited(step, n)
             torch.index_select(self._answers.flatten(0, 1), 0, visited, out=outputs.flatten(0, 1))
             products = self._workspace.take("batch-products", n * width, self._count)
             torch.index_select(self._products.flatten(0, 1), 0, visited, out=products)
             outputs.baddbmm_(products.view(n, width, self._count), coefficients)
-        if self._noise is not None and step:
-            outputs += self._shift[:n, (step - 1) * width : step * width]
+        if self._noised and step:
+            outputs += first(self._shift, n)[:, (step - 1) * width : step * width]
         return outputs
 
     def _visited(self, step: int, n: int) -> Tensor:

@@ -32,55 +32,30 @@ _RIDGE = 1e-3
 Numbers = NDArray[np.float64]
 
 
-class FirstLayerNoise:
-    """The noise of a chunk's first layers. It is never kept: what was drawn for `shift` is drawn again by `fill`.
+def first_layer_noise(
+    chunk: Chunk, noise: Noise, own: tuple[Tensor, Tensor], targets: list[Tensor], workspace: Workspace
+) -> Tensor:
+    """Write the noise of all steps into `targets` and return how it moves the answers, [n, visits, out].
 
-    `records` [n, count, in] and their `products` x·z + 1 [n, count, count] are those of `row_space`.
+    `own` are the records [n, count, in] and their products x·z + 1, [n, count, count]. `targets` are the
+    layer, weights and bias side by side, inside the whole update and, with `halves`, the first half's. The
+    visits are those from step 1 on, step by step: the first step meets no noise.
     """
-
-    def __init__(self, chunk: Chunk, noise: Noise, records: Tensor, products: Tensor, workspace: Workspace) -> None:
-        self._noise, self._workspace = noise, workspace
-        powers, slopes, left = _moments(chunk)
-        self._deviations = (chunk.task.noise_deviation * np.sqrt(powers)).tolist()
-        self._slopes, self._left = _float32(slopes), _float32(left)
-        self._chunk, self._records, self._products = chunk, records, products
-
-    def shift(self, out: int) -> Tensor:
-        """How noise moves the layer's answers to the visits from step 1 on, [n, visits, out], step by step."""
-        steps, n, width = self._chunk.batches.rows.shape
-        shift = self._workspace.zeros("noise-shift", n, (steps - 1) * width, out)
-        if steps > 1:
-            for part in range(self._slopes.shape[1]):
-                slopes = self._slopes[:, part, 1:].repeat_interleave(width, dim=1)
-                shift.addcmul_(self._answers(part, out), slopes.unsqueeze(2))
-            covariance = _covariance(self._chunk, self._products, self._left[:, 1:, 1:])
-            _add_remainder(self._chunk, self._noise, covariance, shift, self._workspace)
-        return shift
-
-    def fill(self, device: int, layer: Tensor, *, first_half: bool) -> None:
-        """Overwrite a device's layer, weights and bias side by side, with the noise of all steps or the first half."""
-        self._fill_part(device, layer, 0)
-        if not first_half and self._slopes.shape[1] > 1:
-            rest = self._workspace.take("noise-part", *layer.shape)
-            self._fill_part(device, rest, 1)
-            layer += rest
-
-    def _fill_part(self, device: int, layer: Tensor, part: int) -> None:
-        self._noise.fill_again(device, part, layer, self._deviations[device][part])
-
-    def _answers(self, part: int, out: int) -> Tensor:
-        """What a part of the noise answers to the visits, [n, visits, out]."""
-        n, _, inputs = self._records.shape
-        single = self._chunk.batches.single_pass
-        visited = self._records[:, self._chunk.batches.rows.shape[2] :] if single else self._records
-        answers = self._workspace.take("noise-answers", n, visited.shape[1], out)
-        # One device after the other in the same place: the noise is multiplied while it is in the cache.
-        layer = self._workspace.take("noise-layer", (inputs + 1) * out)
-        weight, bias = layer[:-out].view(out, inputs).t(), layer[-out:]
-        for device in range(n):
-            self._fill_part(device, layer, part)
-            torch.addmm(bias, visited[device], weight, out=answers[device])
-        return answers if single else answers.gather(1, _visits(self._chunk).unsqueeze(2).expand(-1, -1, out))
+    records, products = own
+    steps, n, width = chunk.batches.rows.shape
+    out = targets[0].shape[1] // (records.shape[2] + 1)
+    powers, slopes, left = _moments(chunk)
+    shift = workspace.zeros("noise-shift", n, (steps - 1) * width, out)
+    # The first half is drawn where it will stay, what remains of the whole in `targets[0]`.
+    for part, layer in enumerate(reversed(targets)):
+        deviations = chunk.task.noise_deviation * np.sqrt(powers[:, part])
+        answers = _draw(chunk, noise, records, layer, deviations.tolist())
+        shift.addcmul_(answers, _float32(slopes[:, part, 1:]).repeat_interleave(width, dim=1).unsqueeze(2))
+    if len(targets) > 1:
+        targets[0] += targets[1]
+    if steps > 1:
+        _add_remainder(chunk, noise, _covariance(chunk, products, _float32(left[:, 1:, 1:])), shift, workspace)
+    return shift
 
 
 def impulse_response(task: LocalTask, steps: int) -> Numbers:
@@ -111,17 +86,36 @@ def _moments(chunk: Chunk) -> tuple[Numbers, Numbers, Numbers]:
     return powers, slopes, left
 
 
+def _draw(chunk: Chunk, noise: Noise, records: Tensor, layer: Tensor, deviations: list[float]) -> Tensor:
+    """Fill `layer` with noise and return what it answers to the visits, [n, visits, out]."""
+    n, _, inputs = records.shape
+    out = layer.shape[1] // (inputs + 1)
+    weight, bias = layer[:, :-out].view(n, out, inputs), layer[:, -out:]
+    single = chunk.batches.single_pass
+    visited = records[:, chunk.batches.rows.shape[2] :] if single else records
+    answers = torch.empty(n, visited.shape[1], out)
+    products = zip(bias, visited, weight.transpose(1, 2), answers, strict=True)
+    for i, (row, deviation, (constant, own, transposed, target)) in enumerate(
+        zip(layer.numpy(), deviations, products, strict=True)
+    ):
+        # Device by device: the noise is still in the cache when it is multiplied.
+        noise.fill(i, row, deviation)
+        torch.addmm(constant, own, transposed, out=target)
+    return answers if single else answers.gather(1, _visits(chunk).unsqueeze(2).expand(-1, -1, out))
+
+
 def _add_remainder(chunk: Chunk, noise: Noise, covariance: Tensor, shift: Tensor, workspace: Workspace) -> None:
     """Add to `shift` what the final noise does not tell about it."""
     factor = _root(covariance)
     present = _present(chunk)
     standard = workspace.take("noise-standard", *shift.shape)
-    for i, (values, places, count) in enumerate(zip(standard, present, present.sum(dim=1).tolist(), strict=True)):
+    out = shift.shape[2]
+    for i, (row, count) in enumerate(zip(standard.flatten(1).numpy(), present.sum(dim=1).tolist(), strict=True)):
         # What a device draws must not depend on its company: it draws for visits that take place, not for padding.
-        noise.fill(i, values[:count], chunk.task.noise_deviation)
-        if count < len(places):
-            values[places] = values[:count].clone()
-            values[~places] = 0
+        noise.fill(i, row[: count * out], chunk.task.noise_deviation)
+        if count < present.shape[1]:
+            standard[i, present[i]] = standard[i, :count].clone()
+            standard[i, ~present[i]] = 0
     shift.baddbmm_(factor, standard)
 
 

@@ -28,10 +28,9 @@ class Draw:
         """`count` uniform 64-bit words."""
         return named_words(f"{purpose}:{self.seed}:{self.round_number}:{self.device}", count)
 
-    def noise_keys(self, count: int) -> tuple[bytes, ...]:
-        """Keys for this device's noise in this round."""
-        source = SeededSource(f"simulated-training:{self.seed}:{self.round_number}:{self.device}")
-        return tuple(source.key() for _ in range(count))
+    def noise_key(self) -> bytes:
+        """The key of this device's noise in this round."""
+        return SeededSource(f"simulated-training:{self.seed}:{self.round_number}:{self.device}").key()
 
 
 def named_words(name: str, count: int) -> NDArray[np.uint64]:

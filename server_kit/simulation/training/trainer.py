@@ -20,7 +20,7 @@ from server_kit.errors import InvalidSetting
 from server_kit.simulation.training.bench import Bench, Spec
 from server_kit.simulation.training.devices import DeviceData
 from server_kit.simulation.training.evaluation import Evaluation, panels
-from server_kit.simulation.training.planning import plan
+from server_kit.simulation.training.planning import plan, rows_at_once
 from server_kit.simulation.training.results import Trained
 from server_kit.simulation.training.round_work import RoundWork
 from server_kit.simulation.training.task import LocalTask
@@ -108,7 +108,8 @@ class Trainer:
         """Loss and accuracy of each device with its model: `models` and `model_of` as in training."""
         models, model_of = self._models(models, model_of, len(devices), "models")
         loss, right = torch.zeros(2, len(devices), dtype=torch.float64)
-        for losses, rights in self._workers.results([panel.sums for panel in panels(models, model_of, data, devices)]):
+        jobs = [panel.sums for panel in panels(models, model_of, data, devices, rows_at_once(self.spec))]
+        for losses, rights in self._workers.results(jobs):
             loss += losses
             right += rights
         records = torch.tensor([data.count(device) for device in devices], dtype=torch.int64)

@@ -8,6 +8,7 @@ They are as fast as worker processes and share memory for free (docs/decisions/0
 from __future__ import annotations
 
 import queue
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +16,7 @@ from typing import TypeVar
 
 import torch
 
+from server_kit.errors import InvalidSetting
 from server_kit.simulation.training.bench import Bench
 from server_kit.simulation.training.workspace import Workspace
 
@@ -45,6 +47,10 @@ class Workers:
                 while waiting and self._results:
                     room = self._results.popleft()
                     running.append((pool.submit(self._run, waiting.popleft(), room), room))
+                if not running:
+                    raise InvalidSetting(
+                        "a trainer makes one pass at a time; end or drop the other; nothing was computed"
+                    )
                 yield running[0][0].result()
                 self._results.append(running.popleft()[1])
         finally:
@@ -65,8 +71,9 @@ class Workers:
         if self._pool is None:
             threads = torch.get_num_threads()
             self._pool = ThreadPoolExecutor(self._count, thread_name_prefix="training", initializer=_use_one_core)
-            # Each job starts one thread; then put back what the initializers changed for everybody.
-            for future in [self._pool.submit(torch.get_num_threads) for _ in range(self._count)]:
+            # Nobody passes the barrier before all threads have started, and thus changed the default for everybody.
+            barrier = threading.Barrier(self._count)
+            for future in [self._pool.submit(barrier.wait) for _ in range(self._count)]:
                 future.result()
             torch.set_num_threads(threads)
         return self._pool

@@ -12,16 +12,27 @@ class Workspace:
     """Named scratch tensors, grown when needed and never shrunk. One for each thread."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, torch.dtype], Tensor] = {}
+        self._kept: dict[str, Tensor] = {}
+        # The last view of each name: steps ask for the same shapes again and again, and a view is not free.
+        self._views: dict[str, Tensor] = {}
 
-    def take(self, name: str, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """The tensor of that name in a new shape; what it holds is whatever was left there."""
+    def take(self, name: str, *shape: int) -> Tensor:
+        """The float32 tensor of that name in a shape; what it holds is whatever was left there."""
+        view = self._views.get(name)
+        if view is not None and view.shape == shape:
+            return view
         count = math.prod(shape)
-        kept = self._kept.get((name, dtype))
+        kept = self._kept.get(name)
         if kept is None or len(kept) < count:
-            kept = self._kept[name, dtype] = torch.empty(count, dtype=dtype)
-        return kept[:count].view(shape)
+            kept = self._kept[name] = torch.empty(count)
+        view = self._views[name] = kept[:count].view(shape)
+        return view
 
     def zeros(self, name: str, *shape: int) -> Tensor:
         """The same, filled with zeros."""
         return self.take(name, *shape).zero_()
+
+
+def first(values: Tensor, count: int) -> Tensor:
+    """The first `count` rows: `values` itself if there are no more."""
+    return values if len(values) == count else values[:count]

@@ -7,7 +7,7 @@ import torch
 
 from server_kit.errors import InvalidSetting
 from server_kit.simulation.training import ModuleSpec, Trainer, evaluate
-from server_kit.simulation.training import evaluation as evaluation_module
+from server_kit.simulation.training import trainer as trainer_module
 from tests.server_kit.simulation.training.fleet import SPECS, fleet
 
 
@@ -23,7 +23,7 @@ def slowly(spec, model, data, device):
 @pytest.mark.parametrize("rows_at_once", [5, 1024])
 @pytest.mark.parametrize("spec_name", SPECS)
 def test_each_device_is_measured_with_the_model_of_its_cohort(spec_name, rows_at_once, monkeypatch):
-    monkeypatch.setattr(evaluation_module, "_ROWS", rows_at_once)
+    monkeypatch.setattr(trainer_module, "rows_at_once", lambda _: rows_at_once)
     spec = SPECS[spec_name]
     data = fleet(spec)
     devices, cohort = list(data), [0, 1, 2, 1, 0, 0, 2, 1, 0]

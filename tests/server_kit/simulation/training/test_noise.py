@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from server_kit.simulation.training import DeviceData, LocalTask, LogisticRegression, Mlp
-from server_kit.simulation.training.batches import device_batches, stack
+from server_kit.simulation.training.batches import stack
 from server_kit.simulation.training.kernel import Chunk
 from server_kit.simulation.training.noise import DeviceNoise, Noise, NoiseScratch
-from server_kit.simulation.training.row_space_noise import FirstLayerNoise, impulse_response
+from server_kit.simulation.training.row_space_noise import first_layer_noise, impulse_response
 from server_kit.simulation.training.streams import Draw
 from server_kit.simulation.training.workspace import Workspace
 from tests.server_kit.simulation.training.fleet import by_kernel
@@ -22,7 +22,7 @@ INPUTS, OUTPUTS, RECORDS, COPIES = 3, 2, 5, 6000
 
 def draws(count: int, key: bytes = b"k" * 32) -> np.ndarray:
     values = np.empty(count, dtype=np.float32)
-    DeviceNoise([key]).fill(values, 1.0, NoiseScratch())
+    DeviceNoise(key).fill(values, 1.0, NoiseScratch())
     return values.astype(np.float64)
 
 
@@ -49,7 +49,7 @@ def test_neighbouring_draws_and_streams_of_devices_are_uncorrelated():
 
 @pytest.mark.parametrize("parts", [(10,), (4, 6), (1, 2, 7), (3, 3, 4)])
 def test_a_stream_goes_on_where_it_stopped(parts):
-    stream, scratch = DeviceNoise([b"k" * 32]), NoiseScratch()
+    stream, scratch = DeviceNoise(b"k" * 32), NoiseScratch()
     pieces = [np.empty(part, dtype=np.float32) for part in parts]
     for piece in pieces:
         stream.fill(piece, 1.0, scratch)
@@ -61,9 +61,8 @@ def chunk_of_copies(task: LocalTask) -> Chunk:
     numbers = np.random.default_rng(4)
     x = torch.from_numpy(numbers.normal(size=(RECORDS, INPUTS)).astype(np.float32))
     data = DeviceData(x, torch.zeros(RECORDS, dtype=torch.int64), {"d": range(RECORDS)})
-    table = device_batches(RECORDS, task, Draw(1, "d", 0))
     devices = ["d"] * COPIES
-    batches = stack([table] * COPIES, devices, data, task)
+    batches = stack(devices, [Draw(1, "d", 0)] * COPIES, data, task)
     size = LogisticRegression(INPUTS, OUTPUTS).layout.size
     return Chunk(tuple(range(COPIES)), tuple(devices), torch.zeros(1, size), batches, data, task)
 
@@ -72,14 +71,9 @@ def drawn_at_once(chunk: Chunk) -> tuple[torch.Tensor, list[torch.Tensor]]:
     records = chunk.data.x[chunk.batches.rows.transpose(0, 1).flatten(1)] if chunk.batches.single_pass else chunk.data.x
     records = records.expand(COPIES, *records.shape[-2:]).contiguous()
     products = records @ records.transpose(1, 2) + 1
-    noise = Noise(tuple(DeviceNoise(Draw(2, str(i), 0).noise_keys(3)) for i in range(COPIES)), NoiseScratch())
-    layers = FirstLayerNoise(chunk, noise, records, products, Workspace())
-    shift = layers.shift(OUTPUTS).clone()
+    noise = Noise(tuple(DeviceNoise(Draw(2, str(i), 0).noise_key()) for i in range(COPIES)), NoiseScratch())
     targets = [torch.empty(COPIES, (INPUTS + 1) * OUTPUTS) for _ in range(1 + chunk.task.halves)]
-    for first_half, target in enumerate(targets):
-        for device in range(COPIES):
-            layers.fill(device, target[device], first_half=bool(first_half))
-    return shift, targets
+    return first_layer_noise(chunk, noise, (records, products), targets, Workspace()), targets
 
 
 def exact_covariance(chunk: Chunk) -> np.ndarray:

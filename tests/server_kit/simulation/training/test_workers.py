@@ -47,6 +47,29 @@ def test_a_consumer_may_leave_early_and_the_trainer_goes_on():
     assert result.updates.abs().sum(dim=1).min() > 0
 
 
+def test_two_passes_at_once_are_refused_and_the_first_goes_on():
+    spec, data = SPECS["mlp"], fleet(SPECS["mlp"], (12,) * 12)
+    with Trainer(spec, workers=1, devices_per_chunk=1) as trainer:
+        chunks = trainer.train_in_chunks(spec.initial(1), data, list(data), TASK, seed=1)
+        next(chunks)
+        with pytest.raises(InvalidSetting, match="one pass at a time"):
+            trainer.train(spec.initial(1), data, list(data), TASK, seed=1)
+        assert len(list(chunks)) == 11
+
+
+def test_memory_that_held_what_is_not_a_number_is_clean_again():
+    for name in ("logistic", "mlp", "cnn"):
+        spec = SPECS[name]
+        data = fleet(spec)
+        sick = fleet(spec)
+        sick.x[:] = torch.nan
+        with Trainer(spec, workers=1) as trainer:
+            for task in (TASK, LocalTask(0.1, batch_size=4, epochs=3, momentum=0.5, clip_norm=1.0)):
+                before = trainer.train(spec.initial(1), data, list(data), task, seed=1).updates
+                assert trainer.train(spec.initial(1), sick, list(data), task, seed=1).updates.isnan().any()
+                assert torch.equal(trainer.train(spec.initial(1), data, list(data), task, seed=1).updates, before)
+
+
 def test_an_error_in_a_chunk_reaches_the_caller_and_the_trainer_goes_on():
     spec, data = SPECS["mlp"], fleet(SPECS["mlp"])
     with Trainer(spec, workers=2, devices_per_chunk=1) as trainer:
