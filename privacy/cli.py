@@ -25,7 +25,7 @@ from privacy.cli_parts import (
 from privacy.reporting.terminal import progress, show
 
 if TYPE_CHECKING:
-    from privacy.audit_report import AuditReport
+    from privacy.auditing.report import AuditReport
     from privacy.release import Mechanism
 
 _RELATION = click.Choice([relation.value for relation in NeighbouringRelation])

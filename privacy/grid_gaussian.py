@@ -103,17 +103,21 @@ def rounded_gaussian(noise: NoiseSource, deviation: Fraction, size: int) -> NDAr
     table = _table(Fraction(deviation))
     stream = KeyStream(noise.stream_key())
     result = np.empty(size, dtype=np.int64)
-    words = np.empty(3 * _CHUNK, dtype=np.uint32)
-    zeros = np.zeros(3 * _CHUNK, dtype=np.uint32)
+    words = np.empty(3 * _candidates(size), dtype=np.uint32)
+    zeros = np.zeros_like(words)
     filled = 0
     while filled < size:
-        # A twentieth more than is missing, because about one candidate in twenty is rejected.
-        count = min(_CHUNK, (size - filled) * 21 // 20 + 32)
+        count = _candidates(size - filled)
         stream.fill(words[: 3 * count], zeros[: 3 * count])
         drawn = _accepted(table, words[: 3 * count].reshape(3, count), stream.word)[: size - filled]
         result[filled : filled + len(drawn)] = drawn
         filled += len(drawn)
     return result
+
+
+def _candidates(missing: int) -> int:
+    """A twentieth more than is missing, because about one in twenty is rejected; at most a chunk."""
+    return min(_CHUNK, missing * 21 // 20 + 32)
 
 
 def _accepted(table: _Table, words: Words, more: Callable[[], int]) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from privacy.audit_report import AuditReport
+from privacy.auditing.report import AuditReport
 from privacy.reporting.amounts import counted, printable
 from privacy.reporting.tables import paragraph, table
 

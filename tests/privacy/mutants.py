@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from privacy.audit_worlds import World
+from privacy.auditing.worlds import World
 from privacy.budget import NeighbouringRelation, PrivacyCost, PrivacyUnit, SampledGaussian
 from privacy.clipping import clip_to_grid
 from privacy.exact import exact_epsilon, exact_multiplier

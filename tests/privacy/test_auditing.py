@@ -17,9 +17,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from privacy import audit_runs
-from privacy.audit_worlds import World, worlds_of
 from privacy.auditing import BUILT_IN, AuditReport, Verdict, audit, audit_update, built_in, load, smoke
+from privacy.auditing import runs as audit_runs
+from privacy.auditing.worlds import World, worlds_of
 from privacy.budget import NeighbouringRelation, PrivacyCost, PrivacyUnit
 from privacy.errors import InvalidTerms, MissingExtra
 from privacy.mechanisms import ClippedUpdate, LabelHistogram

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from privacy.audit_bounds import (
+from privacy.auditing.bounds import (
     gaussian_mu_bound,
     guessing_bound,
     guessing_p_value,
@@ -22,7 +22,7 @@ from privacy.audit_bounds import (
     rate_at_most,
     two_world_bound,
 )
-from privacy.audit_power import POWER, detectable_epsilon, detectable_mu
+from privacy.auditing.power import POWER, detectable_epsilon, detectable_mu
 from privacy.errors import InvalidTerms, MissingExtra
 
 ALPHA = 0.05

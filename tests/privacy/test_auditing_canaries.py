@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from privacy.audit_canaries import _Histogram
 from privacy.auditing import smoke
+from privacy.auditing.canaries import _Histogram
 from privacy.budget import NeighbouringRelation
 from privacy.errors import InvalidTerms
 from privacy.mechanisms import ClippedUpdate, FeatureHistogram, LabelHistogram

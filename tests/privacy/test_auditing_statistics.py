@@ -8,10 +8,10 @@ import struct
 import numpy as np
 import pytest
 
-from privacy import audit_statistics as statistics
-from privacy.audit_rules import Promise, Rule, Tally
-from privacy.audit_scouting import Scouted
-from privacy.audit_statistics import Observations, Seen, numbers_of
+from privacy.auditing import statistics
+from privacy.auditing.rules import Promise, Rule, Tally
+from privacy.auditing.scouting import Scouted
+from privacy.auditing.statistics import Observations, Seen, numbers_of
 
 
 def observed(rows, coins=None, *, failed=()) -> Observations:

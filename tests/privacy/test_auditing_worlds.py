@@ -8,8 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from privacy.audit_worlds import World, worlds_of
 from privacy.auditing import BUILT_IN, audit, built_in
+from privacy.auditing.worlds import World, worlds_of
 from privacy.budget import NeighbouringRelation
 from privacy.errors import InvalidTerms
 from privacy.mechanisms import ClippedUpdate, FeatureHistogram, LabelHistogram

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from privacy.accounting import epsilon_spent
-from privacy.audit_ledger import audit_booking, audit_resends
-from privacy.audit_worlds import worlds_of
 from privacy.auditing import audit
+from privacy.auditing.ledger import audit_booking, audit_resends
+from privacy.auditing.worlds import worlds_of
 from privacy.budget import NeighbouringRelation, PrivacyBudget
 from privacy.keys import LedgerKeys
 from privacy.ledger import Ledger

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from privacy.accounting import epsilon_spent
 from privacy.accounting.closed_form import epsilon_of
-from privacy.audit_rules import Promise
+from privacy.auditing.rules import Promise
 from privacy.budget import MICRO, NANO
 from privacy.errors import InvalidTerms
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from privacy.audit_bounds import gaussian_mu_bound, guessing_bound, scipy_special
+from privacy.auditing.bounds import gaussian_mu_bound, guessing_bound, scipy_special
 
 POWER = 0.95
 _MOST_MU = 20.0

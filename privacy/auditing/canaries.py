@@ -11,13 +11,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from privacy.audit_bounds import guessing_bound, scipy_special
-from privacy.audit_claims import Claim
-from privacy.audit_power import detectable_epsilon
-from privacy.audit_report import AuditReport, Verdict
-from privacy.audit_rules import Promise
-from privacy.audit_runs import noise_sources
-from privacy.audit_statistics import numbers_of
+from privacy.auditing.bounds import guessing_bound, scipy_special
+from privacy.auditing.claims import Claim
+from privacy.auditing.power import detectable_epsilon
+from privacy.auditing.report import AuditReport, Verdict
+from privacy.auditing.rules import Promise
+from privacy.auditing.runs import noise_sources
+from privacy.auditing.statistics import numbers_of
 from privacy.budget import NeighbouringRelation
 from privacy.errors import InvalidTerms
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from privacy.audit_bounds import gaussian_mu_bound, guessing_bound, scipy_special, two_world_bound
+from privacy.auditing.bounds import gaussian_mu_bound, guessing_bound, scipy_special, two_world_bound
 
 if TYPE_CHECKING:
-    from privacy.audit_statistics import Observations, Statistic
+    from privacy.auditing.statistics import Observations, Statistic
 
 
 class Promise(StrEnum):

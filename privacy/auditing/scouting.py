@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from privacy.audit_bounds import scipy_special
-from privacy.audit_rules import Promise, Rule, Tally
+from privacy.auditing.bounds import scipy_special
+from privacy.auditing.rules import Promise, Rule, Tally
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from privacy.audit_statistics import Observations, Statistic
+    from privacy.auditing.statistics import Observations, Statistic
 
     Floats = NDArray[np.float64]
 

@@ -12,11 +12,11 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from privacy.audit_statistics import Observations, Seen, numbers_of
+from privacy.auditing.statistics import Observations, Seen, numbers_of
 from privacy.randomness import NoiseSource, SeededSource
 
 if TYPE_CHECKING:
-    from privacy.audit_worlds import World
+    from privacy.auditing.worlds import World
     from privacy.release import Mechanism
 
 Progress = Callable[[int, int], None]

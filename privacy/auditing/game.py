@@ -17,23 +17,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from privacy.audit_bounds import scipy_special
-from privacy.audit_canaries import smoke
-from privacy.audit_claims import Claim
-from privacy.audit_mechanisms import BUILT_IN, built_in, load
-from privacy.audit_power import detectable_epsilon, detectable_mu
-from privacy.audit_report import AuditReport, Verdict
-from privacy.audit_rules import Promise, Rule, Tally
-from privacy.audit_runs import Progress, Runs
-from privacy.audit_scouting import Prospect, Scouted
-from privacy.audit_statistics import fitted_to
-from privacy.audit_worlds import World, beside_known, worlds_of
+from privacy.auditing.bounds import scipy_special
+from privacy.auditing.claims import Claim
+from privacy.auditing.power import detectable_epsilon, detectable_mu
+from privacy.auditing.report import AuditReport, Verdict
+from privacy.auditing.rules import Promise, Rule, Tally
+from privacy.auditing.runs import Progress, Runs
+from privacy.auditing.scouting import Prospect, Scouted
+from privacy.auditing.statistics import fitted_to
+from privacy.auditing.worlds import World, beside_known, worlds_of
 from privacy.errors import InvalidTerms
 
 if TYPE_CHECKING:
     from privacy.release import Mechanism
-
-__all__ = ["BUILT_IN", "AuditReport", "Verdict", "World", "audit", "audit_update", "built_in", "load", "smoke"]
 
 _FEWEST_SCOUTS = 50  # runs for each neighbour in each world
 
