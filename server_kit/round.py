@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
@@ -29,6 +29,9 @@ from server_kit.interfaces import CohortId, DeviceId, DeviceView, Memory, RoundO
 
 if TYPE_CHECKING:
     from server_kit.interfaces import Aggregator, Selector
+
+
+_ROUNDING = 1e-9  # 1.3 devices for each of 10 are 13, whatever floats say
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class Pace:
     in_flight: int | None = None
     deadline_seconds: float = math.inf
     fewest: int = 1
+    begin_with: int = 1
+    """How many devices must wait before a round is opened; with fewer than it wants, a round is content."""
     fold_late: bool = False
     """Whether an update that missed its round is folded into the next, with its staleness, or dropped."""
 
@@ -65,33 +70,34 @@ class Asked:
     at_seconds: float
 
 
+@dataclass(frozen=True)
+class Ticket:
+    """An answer that a cohort has accepted: whose, and how far the model has moved on since it was handed out."""
+
+    device: DeviceId
+    base_version: int
+    staleness: int
+
+
 class Shelf(Protocol):
-    """Holds the updates of the round in progress; a daemon's lies on disk."""
+    """Where the answers to this cohort lie: on disk in a daemon; in a simulation nobody has trained them yet."""
 
-    def __len__(self) -> int: ...
-
-    def put(self, update: Update) -> None:
-        """Keep one more update."""
-
-    def take(self) -> Updates:
-        """All updates, and an empty shelf; they can still be read until the next `put`."""
+    def read(self, tickets: Sequence[Ticket]) -> Updates:
+        """The updates behind these tickets, in their order, until the next `read`."""
 
 
 @dataclass
 class MemoryShelf:
-    """A shelf for tests and small rounds."""
+    """A shelf for tests and small rounds: put an answer there, then tell the cohort that it has arrived."""
 
-    held: list[Update] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.held)
+    held: dict[tuple[DeviceId, int], Update] = field(default_factory=dict)
 
     def put(self, update: Update) -> None:
-        self.held.append(update)
+        self.held[update.device, update.base_version] = update
 
-    def take(self) -> Updates:
-        taken, self.held = self.held, []
-        return Held(taken)
+    def read(self, tickets: Sequence[Ticket]) -> Updates:
+        found = [self.held[ticket.device, ticket.base_version] for ticket in tickets]
+        return Held([replace(up, staleness=ticket.staleness) for up, ticket in zip(found, tickets, strict=True)])
 
 
 @dataclass
@@ -106,7 +112,9 @@ class CohortState:
     asked: dict[DeviceId, Asked] = field(default_factory=dict)
     missed: dict[DeviceId, Asked] = field(default_factory=dict)
     """Asked in an earlier round and still out: they may yet arrive, late."""
-    arrived: list[DeviceId] = field(default_factory=list)
+    arrived: list[Ticket] = field(default_factory=list)
+    needed: int = 1
+    """How many arrivals complete the round that is open."""
     aggregation: Memory = field(default_factory=dict)
     selection: Memory = field(default_factory=dict)
     clustering: Memory = field(default_factory=dict)
@@ -124,60 +132,76 @@ class Cohort:
     shelf: Shelf
     seed: int = 0
 
-    def ask(self, waiting: Sequence[DeviceView], now_seconds: float) -> list[DeviceId]:
-        """Choose devices among those that wait, until enough are out; they are to train on the present version."""
+    def ask(self, waiting: Sequence[DeviceView], now_seconds: float, places: int | None = None) -> list[DeviceId]:
+        """Choose devices among those that wait; they are to train on the present version.
+
+        As many as the pace wants, or as `places` says where someone above the cohort has counted.
+        """
         state = self.state
-        free = [view for view in waiting if view.device not in state.asked and view.device not in state.arrived]
-        wanted = self._wanted(now_seconds)
-        chosen = self.selector.select(free, wanted, state.selection, self._rng("ask")) if wanted > 0 and free else []
+        taken = {ticket.device for ticket in state.arrived}
+        free = [view for view in waiting if view.device not in state.asked and view.device not in taken]
+        wanted = self.wanted(now_seconds) if places is None else places
+        opening = state.opened_at_seconds is None
+        if wanted < 1 or not free or (opening and len(free) < self.pace.begin_with):
+            return []
+        chosen = self.selector.select(free, wanted, state.selection, self._rng("ask"))
+        if chosen and (opening or self._overdue(now_seconds)):
+            state.opened_at_seconds = now_seconds
         for device in chosen:
             state.asked[device] = Asked(state.version, now_seconds)
             state.missed.pop(device, None)
-        if chosen and (state.opened_at_seconds is None or self._overdue(now_seconds)):
-            state.opened_at_seconds = now_seconds
+        state.needed = self._needed()
         return chosen
 
-    def receive(self, update: Update, now_seconds: float) -> Verdict:
-        """Take in an arrival; whatever arrives twice is counted once."""
+    def receive(self, device: DeviceId, now_seconds: float) -> Verdict:
+        """A device has answered, and what it sent lies on the shelf. Whatever arrives twice is counted once."""
         del now_seconds
         state = self.state
-        if update.device in state.asked:
-            asked, verdict = state.asked.pop(update.device), Verdict.ACCEPTED
-        elif update.device in state.missed:
-            asked, verdict = state.missed.pop(update.device), Verdict.LATE
+        if device in state.asked:
+            asked, verdict = state.asked.pop(device), Verdict.ACCEPTED
+        elif device in state.missed:
+            asked, verdict = state.missed.pop(device), Verdict.LATE
         else:
             return self._refuse(Verdict.NOT_ASKED)
         if verdict is Verdict.LATE and not self.pace.fold_late:
             return self._refuse(Verdict.LATE)
-        self.shelf.put(_aged(update, asked.version, state.version))
-        state.arrived.append(update.device)
+        state.arrived.append(Ticket(device, asked.version, state.version - asked.version))
         return verdict
 
     def lost(self, device: DeviceId) -> None:
         """A device that was asked has gone; `ask` will replace it."""
         self.state.asked.pop(device, None)
+        self.state.missed.pop(device, None)
 
     def due(self, now_seconds: float) -> bool:
         """Whether there is enough for the next model."""
-        enough = self.pace.fewest if self._overdue(now_seconds) else self.pace.arrivals
-        return len(self.shelf) >= max(1, enough)
+        state = self.state
+        nobody_is_out = self.pace.in_flight is None and not state.asked
+        enough = self.pace.fewest if nobody_is_out or self._overdue(now_seconds) else state.needed
+        return len(state.arrived) >= max(1, enough)
 
     def deadline_seconds(self) -> float:
         """When `due` should be asked again though nothing arrives."""
         opened = self.state.opened_at_seconds
         return math.inf if opened is None else opened + self.pace.deadline_seconds
 
-    def fold(self, now_seconds: float) -> RoundOutcome:
-        """Make the next model of what has arrived. Unusable updates are left out and counted; the round goes on."""
+    def fold(self, now_seconds: float, watch: Callable[[Update], None] | None = None) -> RoundOutcome:
+        """Make the next model of what has arrived. Unusable updates are left out and counted; the round goes on.
+
+        `watch` is shown each usable update before they are aggregated.
+        """
         state = self.state
-        usable = Usable(self.shelf.take(), state.model.shape)
+        usable = Usable(self.shelf.read(state.arrived), state.model.shape)
+        if watch is not None:
+            for update in usable:
+                watch(update)
         state.model = self.aggregator.aggregate(state.model, usable, state.aggregation)
         state.refusals.update(usable.refused)
         state.version += 1
         state.round += 1
         outcome = RoundOutcome(
             round=state.round,
-            selected=(*state.arrived, *state.asked),
+            selected=(*(ticket.device for ticket in state.arrived), *state.asked),
             arrived=tuple(usable.losses),
             duration_seconds=now_seconds - (state.opened_at_seconds or 0.0),
             losses={device: loss for device, loss in usable.losses.items() if loss is not None},
@@ -193,13 +217,21 @@ class Cohort:
             state.opened_at_seconds = now_seconds
         return outcome
 
-    def _wanted(self, now_seconds: float) -> int:
+    def wanted(self, now_seconds: float) -> int:
+        """How many more devices should be out."""
         if self.pace.in_flight is not None:
             return self.pace.in_flight - len(self.state.asked)
-        target = math.ceil(self.pace.arrivals * self.pace.over_commit)
+        target = math.ceil(self.pace.arrivals * self.pace.over_commit - _ROUNDING)
         # Past the deadline those still out are given up, and others are asked in their place.
         out = 0 if self._overdue(now_seconds) else len(self.state.asked)
-        return target - len(self.shelf) - out
+        return target - len(self.state.arrived) - out
+
+    def _needed(self) -> int:
+        """All that the pace asks for, or its share of those who were there to be asked."""
+        if self.pace.in_flight is not None:
+            return self.pace.arrivals
+        taking_part = len(self.state.asked) + len(self.state.arrived)
+        return min(self.pace.arrivals, max(1, math.ceil(taking_part / self.pace.over_commit - _ROUNDING)))
 
     def _overdue(self, now_seconds: float) -> bool:
         return now_seconds >= self.deadline_seconds()
@@ -253,7 +285,7 @@ class Asking:
 class Arrival:
     """`receive` was called."""
 
-    update: Update
+    device: DeviceId
     at_seconds: float
 
 
@@ -273,11 +305,7 @@ def replay(cohort: Cohort, events: Iterable[Event]) -> None:
         match event:
             case Asking(waiting, at):
                 cohort.ask(waiting, at)
-            case Arrival(update, at):
-                cohort.receive(update, at)
+            case Arrival(device, at):
+                cohort.receive(device, at)
             case Folding(at):
                 cohort.fold(at)
-
-
-def _aged(update: Update, base_version: int, version: int) -> Update:
-    return replace(update, base_version=base_version, staleness=version - base_version)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from server_kit.aggregation.streaming import moved
+from server_kit.interfaces import Aggregator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from server_kit.interfaces import Aggregator, Memory, Update, Updates
+    from server_kit.interfaces import Memory, Update, Updates
 
 _MOST_VALUES = 1 << 24  # of one block: devices x coordinates held at a time (64 MiB of float32)
 

@@ -66,6 +66,11 @@ class CasaDecay:
             memory["staleness"] = [*memory.get("staleness", []), update.staleness][-window:]
         return model.clone()
 
+    def inherited(self, memory: Memory) -> Memory:
+        """What a child takes over at a split: nothing, its clock begins anew."""
+        del memory
+        return {}
+
     def cohort_alpha(self, memory: Memory) -> float:
         merges: int = memory.get("merges", 0)
         omega = max(self.omega_floor, 1 / math.sqrt(1 + merges / self.population))

@@ -99,8 +99,9 @@ class HierarchicalClustering:
         if self.distance_threshold is not None and not self.distance_threshold >= 0:
             raise InvalidSetting(f"a distance is 0 or more, got {self.distance_threshold:g}; nothing was computed")
 
-    def cluster(self, updates: torch.Tensor) -> Clustering[LinkageEvidence]:
-        """Cluster all devices once; a newcomer later goes to the nearest of the centres (`newcomers.placed`)."""
+    def cluster(self, updates: torch.Tensor, rng: np.random.Generator | None = None) -> Clustering[LinkageEvidence]:
+        """Cluster all devices once; a newcomer later goes to the nearest of the centres. Chance plays no part."""
+        del rng
         require_vectors(updates, "updates")
         if len(updates) == 1:
             return Clustering(np.zeros(1, dtype=np.int64), LinkageEvidence(updates.clone(), np.empty(0)))

@@ -51,8 +51,10 @@ class Optics:
         if min(self.neighbours, self.candidates) < 1:
             raise InvalidSetting("at least one neighbour and one candidate are looked at; nothing was computed")
 
-    def cluster(self, points: torch.Tensor, rng: np.random.Generator) -> Clustering[OpticsEvidence]:
-        """Group points by Euclidean distance; `rng` serves only fleets above `exact_up_to`."""
+    def cluster(self, points: torch.Tensor | DistanceRows, rng: np.random.Generator) -> Clustering[OpticsEvidence]:
+        """Group points by Euclidean distance, or by rows of any; `rng` serves only fleets above `exact_up_to`."""
+        if not isinstance(points, torch.Tensor):
+            return self.cluster_rows(points)
         require_vectors(points, "points")
         if len(points) <= self.exact_up_to:
             return self.cluster_rows(EuclideanRows(points))

@@ -18,9 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from server_kit.local_task import LocalTask
 from server_kit.simulation.training.devices import DeviceData
 from server_kit.simulation.training.streams import Draw
-from server_kit.simulation.training.task import LocalTask
 
 Table = NDArray[np.int64]
 

@@ -7,10 +7,10 @@ from typing import Protocol
 
 from torch import Tensor
 
+from server_kit.local_task import LocalTask
 from server_kit.simulation.training.batches import Batches
 from server_kit.simulation.training.devices import DeviceData
 from server_kit.simulation.training.noise import Noise
-from server_kit.simulation.training.task import LocalTask
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from functools import cached_property
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from server_kit.simulation.training.layout import Layout
+from server_kit.layout import Layout
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
+from server_kit.local_task import LocalTask
 from server_kit.simulation.training.devices import DeviceData
 from server_kit.simulation.training.module_spec import ModuleSpec
 from server_kit.simulation.training.specs import Cnn, StackedSpec
-from server_kit.simulation.training.task import LocalTask
 
 # Multiplications per second differ: writing a layer's weights in every step waits for memory. Measured.
 _DIRECT_HANDICAP = 1.6

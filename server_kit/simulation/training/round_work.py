@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from server_kit.local_task import LocalTask
 from server_kit.simulation.training.batches import stack
 from server_kit.simulation.training.bench import Bench
 from server_kit.simulation.training.descent import descend
@@ -18,7 +19,6 @@ from server_kit.simulation.training.noise import DeviceNoise, Noise
 from server_kit.simulation.training.planning import Group, rows_at_once
 from server_kit.simulation.training.results import Trained
 from server_kit.simulation.training.streams import Draw
-from server_kit.simulation.training.task import LocalTask
 from server_kit.simulation.training.workspace import Workspace
 
 
@@ -32,7 +32,8 @@ class RoundWork:
     start_of: Sequence[int]
     task: LocalTask
     seed: int
-    round_number: int
+    rounds: Sequence[int]
+    """Which of its rounds it is, for each device."""
     with_start_losses: bool
 
     @property
@@ -66,7 +67,8 @@ class RoundWork:
 
     def _chunk(self, group: Group) -> tuple[Chunk, list[Draw]]:
         devices = [self.devices[position] for position in group.positions]
-        draws = [Draw(self.seed, device, self.round_number) for device in devices]
+        rounds = [self.rounds[position] for position in group.positions]
+        draws = [Draw(self.seed, device, number) for device, number in zip(devices, rounds, strict=True)]
         starts = [self.start_of[position] for position in group.positions]
         start = self.starts[starts[0] : starts[0] + 1] if len(set(starts)) == 1 else self.starts[starts]
         batches = stack(devices, draws, self.data, self.task)

@@ -21,9 +21,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from server_kit.local_task import LocalTask
 from server_kit.simulation.training.kernel import Chunk
 from server_kit.simulation.training.noise import Noise
-from server_kit.simulation.training.task import LocalTask
 from server_kit.simulation.training.workspace import Workspace
 
 # Records that repeat make the covariance singular; this share of variance on top keeps it regular.

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from server_kit.errors import InvalidSetting
-from server_kit.simulation.training.layout import Layout
+from server_kit.layout import Layout
 from server_kit.simulation.training.streams import named_words
 
 POOL = 2  # every convolution is followed by a maximum over 2 x 2

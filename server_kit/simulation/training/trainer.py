@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from server_kit.errors import InvalidSetting
+from server_kit.local_task import LocalTask
 from server_kit.simulation.training.bench import Bench, Spec
 from server_kit.simulation.training.devices import DeviceData
 from server_kit.simulation.training.evaluation import Evaluation, panels
 from server_kit.simulation.training.planning import plan, rows_at_once
 from server_kit.simulation.training.results import Trained
 from server_kit.simulation.training.round_work import RoundWork
-from server_kit.simulation.training.task import LocalTask
 from server_kit.simulation.training.workers import Workers
 
 
@@ -50,7 +50,7 @@ class Trainer:
         task: LocalTask,
         *,
         seed: int,
-        round_number: int = 0,
+        round_number: int | Sequence[int] = 0,
         start_of: Sequence[int] | None = None,
         with_start_losses: bool = False,
     ) -> Iterator[Trained]:
@@ -58,12 +58,13 @@ class Trainer:
 
         They start from `starts`: one model [size], one for each device [n, size], or a few [m, size] of which
         `start_of` names one for each device. What a device does follows from its records, the task and
-        (seed, device, round) alone. A chunk's tensors are overwritten once the next chunk is asked for.
+        (seed, device, round) alone; `round_number` is one for all, or one for each. A chunk's tensors are overwritten once the next chunk is asked for.
         """
         starts, start_of = self._models(starts, start_of, len(devices), "starts")
         if task.mask is not None:
             self.spec.layout.check(task.mask)
-        work = RoundWork(starts, data, devices, start_of, task, seed, round_number, with_start_losses)
+        rounds = [round_number] * len(devices) if isinstance(round_number, int) else round_number
+        work = RoundWork(starts, data, devices, start_of, task, seed, rounds, with_start_losses)
         groups = plan(self.spec, data, devices, work.grouped_starts, task, workers=self._count, largest=self._largest)
         return self._workers.results([partial(work.train, group) for group in groups])
 
@@ -75,7 +76,7 @@ class Trainer:
         task: LocalTask,
         *,
         seed: int,
-        round_number: int = 0,
+        round_number: int | Sequence[int] = 0,
         start_of: Sequence[int] | None = None,
         with_start_losses: bool = False,
     ) -> Trained:

@@ -46,7 +46,7 @@ def by_kernel(
     order = sorted(range(len(devices)), key=lambda i: -steps[devices[i]])
     start = spec.initial(1) if start is None else start
     starts, start_of = (start[None], [0] * len(devices)) if start.dim() == 1 else (start, range(len(devices)))
-    work = RoundWork(starts, data, devices, start_of, task, SEED, ROUND, with_start_losses=True)
+    work = RoundWork(starts, data, devices, start_of, task, SEED, [ROUND] * len(devices), with_start_losses=True)
     return work.train(Group(tuple(order), row_space), Bench(spec), Workspace())
 
 

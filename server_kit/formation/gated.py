@@ -1,0 +1,99 @@
+"""A split on trial: children that do not serve their own devices better than one model would are merged back.
+
+Some steps after a split each child's devices compare their child's model with the mean of the children's
+models, which is what a merge would give them. They answer with a choice, which can be randomised on the device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from server_kit.cohort_tree import parent_of
+from server_kit.interfaces import Formation, Look, Merge, Split, Wants
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from server_kit.interfaces import CohortId, DeviceId, Federated, Memory, Seen
+
+
+@dataclass(frozen=True)
+class Gated:
+    """Whatever `inner` splits is tried for `steps` steps of each child.
+
+    The split stays if the share of devices that prefer their child is above `least_share`, with `deviations`
+    standard errors to spare. A cohort that was merged is left whole for `pause` of its steps.
+    """
+
+    inner: Formation
+    steps: int = 10
+    least_share: float = 0.6
+    deviations: float = 1.0
+    asked: int = 32
+    pause: int = 50
+
+    @property
+    def wants(self) -> Wants:
+        return replace(self.inner.wants, choices=True)
+
+    def begin(self, federation: Federated, rng: np.random.Generator) -> Split | None:
+        return self.inner.begin(federation, rng)
+
+    def welcome(self, newcomers: Sequence[DeviceId], federation: Federated, rng: np.random.Generator) -> None:
+        self.inner.welcome(newcomers, federation, rng)
+
+    def look(self, seen: Seen, memory: Memory, federation: Federated, rng: np.random.Generator) -> Look:
+        inner = self.inner.look(seen, memory, federation, rng)
+        federation.memory.setdefault("lately", {}).setdefault(seen.cohort, []).extend(seen.devices)
+        paused = federation.memory.setdefault("paused", {})
+        verdict = self._verdict(seen, federation)
+        if verdict is not None:
+            paused[verdict.cohort] = self.pause
+            return Look(verdict, inner.answers)
+        if isinstance(inner.decision, Split):
+            if paused.get(seen.cohort, 0) > 0:
+                return Look(None, inner.answers)
+            self._put_on_trial(seen.cohort, federation)
+        paused[seen.cohort] = paused.get(seen.cohort, 0) - 1
+        return inner
+
+    def _put_on_trial(self, cohort: CohortId, federation: Federated) -> None:
+        federation.memory.setdefault("trials", {})[cohort] = {}
+
+    def _verdict(self, seen: Seen, federation: Federated) -> Merge | None:
+        """Count this step of a child on trial; once all have had their steps, ask their devices."""
+        parent = parent_of(seen.cohort)
+        trials = federation.memory.setdefault("trials", {})
+        if parent is None or parent not in trials:
+            return None
+        children = [leaf for leaf in federation.leaves if parent_of(leaf) == parent]
+        counted = trials[parent]
+        counted[seen.cohort] = counted.get(seen.cohort, 0) + 1
+        if any(counted.get(child, 0) < self.steps for child in children):
+            return None
+        del trials[parent]
+        if len(children) < 2:
+            return None
+        merged = torch.stack([federation.model(child) for child in children]).mean(dim=0)
+        preferring, asked = self._preferences(children, merged, federation)
+        share = preferring / max(1, asked)
+        error = math.sqrt(max(share * (1 - share), 1 / max(1, asked)) / max(1, asked))
+        if asked and share - self.deviations * error > self.least_share:
+            return None
+        return Merge(parent, merged, f"only {preferring} of {asked} devices do better in their own cohort")
+
+    def _preferences(
+        self, children: Sequence[CohortId], merged: torch.Tensor, federation: Federated
+    ) -> tuple[int, int]:
+        preferring = asked = 0
+        for child in children:
+            devices = list(dict.fromkeys(reversed(federation.memory["lately"].get(child, []))))[: self.asked]
+            chosen = federation.fleet.choices(devices, torch.stack([merged, federation.model(child)]))
+            preferring += sum(chosen.values())
+            asked += len(chosen)
+        return preferring, asked

@@ -1,0 +1,115 @@
+"""Auxo: cohorts found while they train, from the updates that come anyway (Liu et al. 2023).
+
+Every participant of a step gets a sub-cluster and, once there are several cohorts, a reward for how well it
+fitted. Both go back to the device, which keeps them and asks by them next time: the server can lose
+everything it knows about devices and still go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from server_kit.affinity_feedback import Strikes, reward_changes
+from server_kit.clustering import UNLABELLED, Labels, OnlineKMeans
+from server_kit.cohort_tree import ROOT
+from server_kit.formation.never import Never
+from server_kit.formation.split_rules import Evidence
+from server_kit.interfaces import Answer, Look, Split, SplitRule, Wants
+
+if TYPE_CHECKING:
+    from server_kit.interfaces import DeviceId, Federated, Memory, Seen
+
+
+@dataclass(frozen=True)
+class Online(Never):
+    """Sub-clusters by online k-means, split by `rule`, feedback by reward; see the parts for what they promise."""
+
+    rule: SplitRule = field(default_factory=Evidence)
+    clusterer: OnlineKMeans = field(default_factory=OnlineKMeans)
+    start_round: int = 2
+    stop_round: int | None = None
+    sketch: int | None = None
+    """None: whole updates are compared. Else sketches of this length."""
+    reward_width: float = 1.0
+    most_cohorts: int = 8
+    strikes: Strikes | None = field(default_factory=Strikes)
+
+    @property
+    def wants(self) -> Wants:
+        return Wants(updates=True, halves=isinstance(self.rule, Evidence), sketch=self.sketch)
+
+    def look(self, seen: Seen, memory: Memory, federation: Federated, rng: np.random.Generator) -> Look:
+        if not seen.devices:
+            return Look()
+        rewards = self._rewards(seen, federation)
+        before = _labels_before(seen)
+        labels = self._labels(seen, before, memory, rng)
+        known = memory.setdefault("labels", {})
+        decision = self._decision(seen, memory, federation)
+        known.update((device, int(label)) for device, label in zip(seen.devices, labels, strict=True) if label >= 0)
+        answers = tuple(
+            Answer(device, seen.cohort, seen.round, reward, None if label == UNLABELLED else int(label))
+            for device, reward, label in zip(seen.devices, rewards, labels, strict=True)
+        )
+        self._judge(seen, rewards, federation.memory)
+        return Look(decision, answers)
+
+    def _rewards(self, seen: Seen, federation: Federated) -> list[float | None]:
+        """How well each participant fitted; no verdict while there is one cohort, or too few are known to belong."""
+        if len(federation.leaves) < 2:
+            return [None] * len(seen.devices)
+        known = [_claims(seen, device) for device in seen.devices]
+        centred = seen.updates - seen.updates.mean(dim=0)
+        changes = reward_changes(centred, known, self.reward_width)
+        return [None] * len(seen.devices) if changes is None else list(changes)
+
+    def _labels(self, seen: Seen, before: Labels, memory: Memory, rng: np.random.Generator) -> Labels:
+        over = self.stop_round is not None and seen.round > self.stop_round
+        if seen.round < self.start_round or over:
+            return before
+        if memory.get("started"):
+            return self.clusterer.later(seen.updates, before).labels
+        # Whoever came to a child by chance says nothing about its structure.
+        rows = [row for row, device in enumerate(seen.devices) if seen.cohort == ROOT or _claims(seen, device)]
+        labels = np.full(len(seen.devices), UNLABELLED, dtype=np.int64)
+        if len(rows) >= self.clusterer.min_participants:
+            labels[rows] = self.clusterer.first(seen.updates[torch.tensor(rows)], rng).labels
+            memory["started"] = bool((labels != UNLABELLED).any())
+        return labels
+
+    def _decision(self, seen: Seen, memory: Memory, federation: Federated) -> Split | None:
+        labels: Mapping[DeviceId, int] = memory["labels"]
+        parts = self.clusterer.clusters
+        if len(federation.leaves) + parts - 1 > self.most_cohorts or not labels:
+            return None
+        reason = self.rule.reason(seen, labels, memory)
+        return None if reason is None else Split(seen.cohort, parts, dict(labels), None, reason)
+
+    def _judge(self, seen: Seen, rewards: list[float | None], memory: Memory) -> None:
+        if self.strikes is None:
+            return
+        for device, reward in zip(seen.devices, rewards, strict=True):
+            claim = seen.claims.get(device)
+            if reward is not None and claim is not None and claim.cohort == seen.cohort:
+                self.strikes.judge(device, claim.reward, reward, seen.round, memory)
+
+
+def _claims(seen: Seen, device: DeviceId) -> bool:
+    """Whether the device came because it has fitted here before."""
+    claim = seen.claims.get(device)
+    return claim is not None and claim.cohort == seen.cohort and claim.reward > 0
+
+
+def _labels_before(seen: Seen) -> Labels:
+    """The sub-clusters that devices brought along."""
+    labels = np.full(len(seen.devices), UNLABELLED, dtype=np.int64)
+    for row, device in enumerate(seen.devices):
+        claim = seen.claims.get(device)
+        if claim is not None and claim.cohort == seen.cohort and claim.sub_cluster is not None:
+            labels[row] = claim.sub_cluster
+    return labels

@@ -1,0 +1,55 @@
+"""Where a device that checks in belongs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+
+from server_kit.interfaces import CheckIn
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from server_kit.interfaces import CohortId, Federated
+
+
+@dataclass(frozen=True)
+class ByRequest:
+    """The device decides, by its own record (Auxo); the tree leads its request to a living leaf."""
+
+    def match(self, check_ins: Sequence[CheckIn], federation: Federated, rng: np.random.Generator) -> list[CohortId]:
+        return [federation.descend(check_in, rng) for check_in in check_ins]
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """The server decides, by its table (FedGroup, CFL, CASA); whoever is not in it goes anywhere."""
+
+    keeps_table: ClassVar[bool] = True
+
+    def match(self, check_ins: Sequence[CheckIn], federation: Federated, rng: np.random.Generator) -> list[CohortId]:
+        table = federation.memory.get("assigned", {})
+        requests = [CheckIn(check_in.device, table.get(check_in.device)) for check_in in check_ins]
+        return [federation.descend(request, rng) for request in requests]
+
+
+@dataclass(frozen=True)
+class BestModel:
+    """The device gets all leaves' models and takes the one that does best on its data (IFCA)."""
+
+    asks_for_choices: ClassVar[bool] = True
+
+    def match(self, check_ins: Sequence[CheckIn], federation: Federated, rng: np.random.Generator) -> list[CohortId]:
+        leaves = federation.leaves
+        if len(leaves) == 1:
+            return [leaves[0]] * len(check_ins)
+        models = torch.stack([federation.model(leaf) for leaf in leaves])
+        chosen = federation.fleet.choices([check_in.device for check_in in check_ins], models)
+        # Whoever does not say goes anywhere.
+        return [
+            leaves[chosen[check_in.device] if check_in.device in chosen else int(rng.integers(len(leaves)))]
+            for check_in in check_ins
+        ]

@@ -1,0 +1,125 @@
+"""An experiment: a population, a model, how to train, how long, and what to compare.
+
+Every unit of work is a contender with a seed. The seed decides the population, so contenders are compared on
+the same devices, speeds and absences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from server_kit.simulation.datasets import Dataset, DataSource
+from server_kit.simulation.experiments.model import Model
+from server_kit.simulation.experiments.reading import fields_of
+from server_kit.simulation.population import Population
+
+if TYPE_CHECKING:
+    from server_kit.simulation.experiments.experiment_file import ExperimentFile
+    from server_kit.simulation.records import Point, Run
+    from server_kit.simulation.simulate import RunSettings
+
+TABLES = ("population", "model", "training", "run", "privacy", "compare")
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Settings of [run] beside those of `RunSettings` itself."""
+
+    seeds: int = 3
+    first_seed: int = 0
+    targets: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One entry of [[compare]]."""
+
+    preset: str
+    name: str = ""
+    overrides: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, order=True)
+class Unit:
+    """A piece of work: one contender with one seed."""
+
+    contender: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.contender}, seed {self.seed}"
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """What is to be run; makes the population and the model of each seed."""
+
+    file: ExperimentFile
+    tables: Mapping[str, Any]
+    source: DataSource
+    devices: int
+    fleet: Mapping[str, Any]
+    model: Model
+    settings: RunSettings
+    repeats: Repeats
+    contenders: tuple[Contender, ...]
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """All work, seed by seed, so that what is finished early can be compared."""
+        first = self.repeats.first_seed
+        seeds = range(first, first + self.repeats.seeds)
+        return tuple(Unit(contender.name, seed) for seed in seeds for contender in self.contenders)
+
+    def contender(self, name: str) -> Contender:
+        return next(contender for contender in self.contenders if contender.name == name)
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        return self.source.load()
+
+    def population(self, seed: int) -> Population:
+        """The fleet of a seed, the same for every contender."""
+        return self._population(seed)
+
+    @cached_property
+    def _population(self) -> Callable[[int], Population]:
+        # Units come seed by seed, so the latest fleet is the one that is wanted again.
+        @lru_cache(maxsize=1)
+        def make(seed: int) -> Population:
+            return Population(self.dataset, num_devices=self.devices, seed=seed, **self.fleet)
+
+        return make
+
+    def check_data(self) -> None:
+        """Read the data and deal them once, so that what cannot work is said before anything runs."""
+        first = self.population(self.repeats.first_seed)
+        self.model.spec(self.dataset, self.repeats.first_seed)
+        _ = first.seen
+
+    def run(self, unit: Unit, on_point: Callable[[Point], None] | None = None) -> Run:
+        """Do one unit of work."""
+        from server_kit.presets import strategy
+        from server_kit.simulation.simulate import simulate
+
+        contender = self.contender(unit.contender)
+        ended = simulate(
+            self.population(unit.seed),
+            strategy(contender.preset, contender.overrides),
+            self.model.spec(self.dataset, unit.seed),
+            self.settings,
+            unit.seed,
+            on_point=on_point,
+        )
+        return replace(ended, preset=contender.preset, seed=unit.seed)
+
+    def terms(self, unit: Unit) -> dict[str, Any]:
+        """Everything in the file that decides how a unit ends; more seeds, contenders or targets change none of it."""
+        contender = self.contender(unit.contender)
+        tables = {name: dict(self.tables.get(name, {})) for name in TABLES if name != "compare"}
+        for name in fields_of(Repeats):
+            tables["run"].pop(name, None)
+        return {**tables, "compare": {"preset": contender.preset, "overrides": contender.overrides}}

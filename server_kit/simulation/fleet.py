@@ -1,0 +1,387 @@
+"""A fleet of simulated devices: they keep their records, answer in virtual time, and train when their answer is due.
+
+Nothing is computed that is not used. A device that is asked gets a time at which it will answer; what it would
+send is trained only when a cohort folds it, together with all others that are due. Stragglers that no round waits
+for cost nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from device_sdk.affinity import AffinityRecord, Exploration, Feedback
+from privacy.mechanisms import FeatureHistogram, LabelHistogram, RandomizedResponse
+from privacy.randomness import NoiseSource, SeededSource
+from server_kit.cohort_tree import distance
+from server_kit.interfaces import (
+    Answer,
+    CheckIn,
+    CohortId,
+    DeviceId,
+    Order,
+    SummaryRequest,
+    Update,
+    Updates,
+)
+from server_kit.round import Ticket
+from server_kit.simulation.chance import uniforms
+from server_kit.simulation.private_updates import noised_as_a_whole
+
+if TYPE_CHECKING:
+    from server_kit.local_task import LocalTask
+    from server_kit.simulation.population import Population
+    from server_kit.simulation.privacy_terms import SpendingPlan
+    from server_kit.simulation.training import Trainer
+
+_MOST_HELD = 1 << 28  # bytes of updates that are kept for a second look; beyond, they are trained again
+_BYTES = 4  # of a coordinate
+
+
+@dataclass
+class Tally:
+    """What the fleet has spent."""
+
+    bytes_down: int = 0
+    bytes_up: int = 0
+    steps: int = 0
+
+
+@dataclass(frozen=True)
+class Expected:
+    """An answer under way: what was asked, when it comes, and which participation of the device it is."""
+
+    order: Order
+    at_seconds: float
+    number: int
+
+
+@dataclass
+class SimulatedFleet:
+    """The devices of a population, with the records they keep."""
+
+    population: Population
+    trainer: Trainer
+    seed: int = 0
+    privacy: SpendingPlan | None = None
+    reports_loss: bool = False
+    exploration: Exploration = field(default_factory=Exploration)
+    round: int = 0
+    """The run's round, which decides what has changed and who has joined."""
+    records: dict[DeviceId, AffinityRecord] = field(default_factory=dict)
+    expected: dict[DeviceId, Expected] = field(default_factory=dict)
+    participations: dict[DeviceId, int] = field(default_factory=dict)
+    summarised: dict[DeviceId, int] = field(default_factory=dict)
+    chosen: dict[DeviceId, int] = field(default_factory=dict)
+    trained: dict[DeviceId, Update] = field(default_factory=dict)
+    tally: Tally = field(default_factory=Tally)
+    delay_seconds: float = 0.0
+    """What was waited for outside of rounds; whoever keeps the clock adds it."""
+
+    # Checking in
+
+    def waiting(self, now_seconds: float) -> Sequence[DeviceId]:
+        there = self.population.waiting(now_seconds, self.round)
+        busy, most = self.expected, self._most_participations
+        return [device for device in there if device not in busy and self.participations.get(device, 0) < most]
+
+    @property
+    def _most_participations(self) -> float:
+        return math.inf if self.privacy is None else self.privacy.terms.participations
+
+    def check_ins(
+        self, devices: Sequence[DeviceId], leaves: Sequence[CohortId], *, exploring: bool = True
+    ) -> Sequence[CheckIn]:
+        shifted = self._shifted()
+        lost = self._lost(devices) if exploring else set()
+        probability = self.exploration.probability(self.round) if exploring else 0.0
+        return [self._check_in(device, leaves, probability, device in lost, shifted) for device in devices]
+
+    def _check_in(
+        self, device: DeviceId, leaves: Sequence[CohortId], explore: float, lost: bool, shifted: frozenset[DeviceId]
+    ) -> CheckIn:
+        if lost:
+            self.records.pop(device, None)
+        record = self.records.get(device)
+        changed = device in shifted
+        if record is None or len(leaves) == 1:
+            affinity = None if record is None else record.affinities.get(leaves[0])
+            sub_cluster = None if affinity is None else affinity.sub_cluster
+            return CheckIn(device, leaves[0] if len(leaves) == 1 else None, sub_cluster, changed=changed)
+        cohort = record.choose(leaves, explore, _Chance(self.seed, self.population.index(device), self.round))
+        known = record.affinities.get(cohort)
+        sub_cluster = None if known is None else known.sub_cluster
+        return CheckIn(device, cohort, sub_cluster, record.reward(cohort), changed)
+
+    def _lost(self, devices: Sequence[DeviceId]) -> set[DeviceId]:
+        if self.population.affinity_loss == 0 or not self.records:
+            return set()
+        return {device for device in devices if self.population.loses_affinity(device, self.round)}
+
+    def _shifted(self) -> frozenset[DeviceId]:
+        """Devices whose data changed with this round."""
+        stages = self.population.stages
+        now = stages.stage(self.round)
+        if now == 0 or stages.begins_at_round[now] != self.round:
+            return frozenset()
+        moved = np.flatnonzero(stages.claimed[now] != stages.claimed[now - 1])
+        return frozenset(self.population.devices[number] for number in moved)
+
+    # Training
+
+    def dispatch(self, orders: Sequence[Order], now_seconds: float) -> None:
+        if not orders:
+            return
+        numbers = np.array([self.population.index(order.device) for order in orders])
+        size = orders[0].model.numel()
+        steps = np.array([self._steps(order) for order in orders])
+        down = np.full(len(orders), size * _BYTES, dtype=np.float64)
+        up = np.array([_BYTES * (size if order.task.mask is None else int(order.task.mask.sum())) for order in orders])
+        latencies = self.population.latency.seconds(
+            numbers, self.round, bytes_down=down, bytes_up=up.astype(np.float64), steps=steps
+        )
+        for order, seconds in zip(orders, latencies, strict=True):
+            number = self.participations.get(order.device, 0)
+            self.participations[order.device] = number + 1
+            self.expected[order.device] = Expected(order, now_seconds + float(seconds), number)
+            self.trained.pop(order.device, None)
+        self.tally.bytes_down += int(down.sum())
+        self.tally.bytes_up += int(up.sum())
+        self.tally.steps += int(steps.sum())
+
+    def arrives(self, device: DeviceId, now_seconds: float) -> bool:
+        """The time of an answer has come: False if the device is away and the answer with it."""
+        if self.population.available(device, now_seconds):
+            return True
+        self.forget([device])
+        return False
+
+    def forget(self, devices: Sequence[DeviceId]) -> None:
+        """Answers that nobody will read any more."""
+        for device in devices:
+            self.expected.pop(device, None)
+            self.trained.pop(device, None)
+
+    def read(self, tickets: Sequence[Ticket]) -> Updates:
+        """The updates behind these tickets; see `Shelf`."""
+        return _Answers(self, [self.expected[ticket.device] for ticket in tickets], tickets)
+
+    def _steps(self, order: Order) -> int:
+        return order.task.steps_for(self.population.num_samples(order.device))
+
+    def train(self, due: Sequence[Expected], others: Sequence[Expected] = ()) -> Iterator[Update]:
+        """Train those that are due, and with them `others` whose answers can be worked out already."""
+        yield from self._train_all([*due, *others])
+
+    def _train_all(self, work: Sequence[Expected]) -> Iterator[Update]:
+        groups: dict[int, list[Expected]] = {}
+        for one in work:
+            groups.setdefault(id(one.order.task.mask), []).append(one)
+        for group in groups.values():
+            yield from self._train_alike(group, group[0].order.task)
+
+    def _train_alike(self, work: Sequence[Expected], task: LocalTask) -> Iterator[Update]:
+        """Devices with the same task, whatever models they start from."""
+        if self.privacy is not None:
+            task = self.privacy.private(task)
+        models = {id(one.order.model): one.order.model for one in work}
+        place = {key: number for number, key in enumerate(models)}
+        starts = torch.stack(list(models.values()))
+        data = self.population.device_data("train", self.round)
+        chunks = self.trainer.train_in_chunks(
+            starts,
+            data,
+            [one.order.device for one in work],
+            task,
+            seed=self.seed,
+            round_number=[one.number for one in work],
+            start_of=[place[id(one.order.model)] for one in work],
+            with_start_losses=self.reports_loss,
+        )
+        for chunk in chunks:
+            for row, position in enumerate(chunk.positions):
+                halves = None if chunk.halves is None else (chunk.halves[0, row], chunk.halves[1, row])
+                loss = None if chunk.start_losses is None else float(chunk.start_losses[row])
+                yield self._update(work[position], chunk.updates[row], int(chunk.steps[row]), halves, loss)
+
+    def _update(
+        self,
+        one: Expected,
+        delta: torch.Tensor,
+        steps: int,
+        halves: tuple[torch.Tensor, torch.Tensor] | None,
+        loss: float | None,
+    ) -> Update:
+        order, weight = one.order, float(self.population.num_samples(one.order.device))
+        if self.privacy is not None:
+            weight, loss = 1.0, None
+            if self.privacy.terms.unit == "device":
+                delta = noised_as_a_whole(delta, self.privacy, f"{self.seed}:{order.device}:{one.number}")
+        if loss is not None and not math.isfinite(loss):
+            loss = None
+        return Update(order.device, delta, order.version, 0, weight, loss, steps, order.model, order.task.mask, halves)
+
+    # Saying something about themselves
+
+    def summaries(self, request: SummaryRequest, devices: Sequence[DeviceId]) -> Mapping[DeviceId, torch.Tensor]:
+        if request.kind == "truth":
+            return self._truth(devices)
+        if request.kind == "update":
+            return self._first_updates(request, devices)
+        for device in devices:
+            self.summarised[device] = self.summarised.get(device, 0) + 1
+        histogram = self._label_histogram if request.kind == "label_histogram" else self._feature_histogram
+        answers = {device: histogram(request, device) for device in devices}
+        self.tally.bytes_up += sum(answer.numel() for answer in answers.values()) * _BYTES
+        return answers
+
+    def _label_histogram(self, request: SummaryRequest, device: DeviceId) -> torch.Tensor:
+        labels = self.population.samples(device, "train", self.round).y
+        classes = self.population.dataset.num_classes
+        if request.epsilon is None:
+            return torch.bincount(torch.from_numpy(labels), minlength=classes).float()
+        mechanism = LabelHistogram(classes, str(request.epsilon), request.relation)
+        return torch.tensor(
+            mechanism.decode(mechanism.answer(labels.tolist(), self._noise(device, "labels")).payload)
+        ).float()
+
+    def _feature_histogram(self, request: SummaryRequest, device: DeviceId) -> torch.Tensor:
+        samples = self.population.samples(device, "train", self.round)
+        features = samples.x.reshape(len(samples.y), -1)
+        classes, width = self.population.dataset.num_classes, features.shape[1]
+        mechanism = FeatureHistogram(classes, request.bins, width, str(request.epsilon or 1), relation=request.relation)
+        if request.epsilon is None:
+            table = torch.zeros(classes, request.bins)
+            bins = np.clip((features * request.bins).astype(np.int64), 0, request.bins - 1)
+            keys = torch.from_numpy(samples.y[:, None] * request.bins + bins).flatten()
+            return table.view(-1).index_add_(0, keys, torch.ones(len(keys))).view_as(table) / width
+        answer = mechanism.answer((features, samples.y), self._noise(device, "features"))
+        # In records, so that the noise has the scale of a label histogram's.
+        return torch.tensor(mechanism.decode(answer.payload)).float() / width
+
+    def _noise(self, device: DeviceId, purpose: str) -> NoiseSource:
+        moment = self.summarised.get(device, 0)
+        return NoiseSource(SeededSource(f"simulated {purpose}:{self.seed}:{device}:{moment}"))
+
+    def _truth(self, devices: Sequence[DeviceId]) -> Mapping[DeviceId, torch.Tensor]:
+        groups = self.population.true_groups(self.round)
+        if groups is None:
+            return {}
+        return {device: torch.tensor([int(groups[self.population.index(device)])]) for device in devices}
+
+    def _first_updates(self, request: SummaryRequest, devices: Sequence[DeviceId]) -> Mapping[DeviceId, torch.Tensor]:
+        if request.model is None or request.task is None or not devices:
+            return {}
+        orders = [Order(device, "", 0, request.model, request.task) for device in devices]
+        self.dispatch(orders, 0.0)
+        work = [self.expected[device] for device in devices]
+        self.delay_seconds += max(one.at_seconds for one in work)
+        updates = {update.device: update.delta.clone() for update in self._train_all(work)}
+        self.forget(devices)
+        return {device: updates[device] for device in devices if torch.isfinite(updates[device]).all()}
+
+    def choices(self, devices: Sequence[DeviceId], models: torch.Tensor) -> Mapping[DeviceId, int]:
+        if not devices:
+            return {}
+        self.tally.bytes_down += len(devices) * models.numel() * _BYTES
+        best = self.best_models(devices, models)
+        if self.privacy is None:
+            return dict(zip(devices, best, strict=True))
+        response = RandomizedResponse(len(models), self.privacy.choice_epsilon)
+        told = {}
+        for device, choice in zip(devices, best, strict=True):
+            # What is said once about the same models is not drawn again.
+            number = self.chosen[device] = self.chosen.get(device, 0) + 1
+            noise = NoiseSource(SeededSource(f"simulated choice:{self.seed}:{device}:{number}"))
+            told[device] = response.decode(response.answer(choice, noise).payload)
+        return told
+
+    def best_models(self, devices: Sequence[DeviceId], models: torch.Tensor) -> list[int]:
+        """The model with the least loss on each device's own records."""
+        data = self.population.device_data("train", self.round)
+        losses = torch.stack([self.trainer.evaluate(model, data, devices).losses for model in models])
+        best: list[int] = losses.nan_to_num(torch.inf).argmin(dim=0).tolist()
+        return best
+
+    # Feedback
+
+    def tell(self, answers: Sequence[Answer], leaves: Sequence[CohortId]) -> None:
+        for answer in answers:
+            if answer.reward_change is None and answer.sub_cluster is None:
+                continue
+            record = self.records.get(answer.device, AffinityRecord())
+            feedback = Feedback(answer.cohort, answer.round, answer.reward_change, answer.sub_cluster)
+            self.records[answer.device] = record.learned(feedback, leaves, distance)
+
+    def tell_split(self, cohort: CohortId, children: Sequence[CohortId]) -> None:
+        self.records = {device: record.after_split(cohort, children) for device, record in self.records.items()}
+
+    def epsilon(self) -> float | None:
+        """The most that any device has spent."""
+        if self.privacy is None:
+            return None
+        devices = self.participations.keys() | self.summarised.keys() | self.chosen.keys()
+        spent = {(self.participations.get(d, 0), self.summarised.get(d, 0), self.chosen.get(d, 0)) for d in devices}
+        return max((self.privacy.spent(*each) for each in spent), default=0.0)
+
+
+@dataclass(frozen=True)
+class _Chance:
+    """What a device draws in a round: the same whatever else happens."""
+
+    seed: int
+    device: int
+    round: int
+
+    def random(self) -> float:
+        return float(uniforms(self.seed, "explore", np.array([self.device]), self.round)[0])
+
+    def below(self, bound: int) -> int:
+        return int(uniforms(self.seed, "explore where", np.array([self.device]), self.round)[0] * bound)
+
+
+@dataclass
+class _Answers:
+    """Updates that are trained when they are read, and kept for the next pass if they are not too many."""
+
+    fleet: SimulatedFleet
+    due: Sequence[Expected]
+    tickets: Sequence[Ticket]
+
+    def __len__(self) -> int:
+        return len(self.due)
+
+    def __iter__(self) -> Iterator[Update]:
+        held, staleness = self.fleet.trained, {ticket.device: ticket.staleness for ticket in self.tickets}
+        missing = [one for one in self.due if one.order.device not in held]
+        size = self.due[0].order.model.numel() * _BYTES * (3 if self.due[0].order.task.halves else 1)
+        if size * len(self.due) > _MOST_HELD:
+            for update in self.fleet.train(self.due):
+                yield replace(update, staleness=staleness[update.device])
+            return
+        if missing:
+            for update in self.fleet.train(missing, self._also(size, len(missing))):
+                held[update.device] = _kept(update)
+        for one in self.due:
+            yield replace(held[one.order.device], staleness=staleness[one.order.device])
+
+    def _also(self, size: int, needed: int) -> list[Expected]:
+        """Where one answer is folded at a time, those still out are worked out with it, as far as they fit."""
+        if len(self.due) >= len(self.fleet.expected) // 2:
+            return []
+        due = {one.order.device for one in self.due}
+        others = [
+            one for device, one in self.fleet.expected.items() if device not in due and device not in self.fleet.trained
+        ]
+        return others[: max(0, _MOST_HELD // size - needed)]
+
+
+def _kept(update: Update) -> Update:
+    """A copy: chunks of training are written over."""
+    halves = None if update.halves is None else (update.halves[0].clone(), update.halves[1].clone())
+    return replace(update, delta=update.delta.clone(), halves=halves)
