@@ -1,8 +1,11 @@
 """What a device remembers about cohorts: how well its updates fitted where they went (Auxo's affinity record).
 
     R ← γ·ΔR + (1−γ)·R             for the cohort that was trained in
-    R' ← R' + ΔR/(d + 1)           for every other leaf at tree distance d: evidence spreads, more weakly further off
+    R' ← γ·ΔR/(d+1) + (1−γ)·R'     for every other leaf at tree distance d: evidence spreads, more weakly further off
     R_child = R_parent + bonus     when a cohort splits, the bonus for the child of the device's own sub-cluster
+
+Auxo adds ΔR/(d+1) to the other leaves as it is. Beside a mean that forgets, such a sum overtakes it: a device
+that fits well would soon prefer the sibling of its cohort. So both forget alike.
 
 The record stays on the device. It depends on the server's feedback alone, which depends on updates already
 released, so asking for a cohort by it reveals nothing that was not paid for. A device that lost its record
@@ -95,7 +98,8 @@ class AffinityRecord:
         for other in leaves:
             if change is not None and other != feedback.cohort:
                 theirs = known.get(other, Affinity())
-                known[other] = replace(theirs, reward=theirs.reward + change / (distance(feedback.cohort, other) + 1))
+                spread = change / (distance(feedback.cohort, other) + 1)
+                known[other] = replace(theirs, reward=gamma * spread + (1 - gamma) * theirs.reward)
         return AffinityRecord(known)
 
     def after_split(self, parent: CohortId, children: Sequence[CohortId], bonus: float = SPLIT_BONUS) -> AffinityRecord:

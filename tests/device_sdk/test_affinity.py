@@ -38,8 +38,8 @@ def test_reward_is_an_exponential_mean() -> None:
 def test_evidence_spreads_to_other_leaves_by_tree_distance() -> None:
     """The paper's example: ΔR = −3 at 0.0.1 leaves the far 0.1 better placed than the sibling 0.0.0."""
     after = AffinityRecord().learned(Feedback("0.0.1", 1, -3.0), LEAVES, distance)
-    assert after.reward("0.0.0") == pytest.approx(-1.5)
-    assert after.reward("0.1") == pytest.approx(-1.0)
+    assert after.reward("0.0.0") == pytest.approx(0.2 * -1.5)
+    assert after.reward("0.1") == pytest.approx(0.2 * -1.0)
 
 
 def test_spreading_the_reward_itself_would_count_old_evidence_again() -> None:
