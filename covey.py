@@ -117,7 +117,9 @@ def show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 
 COMMANDS = {
+    "device": LazyCommand("device_sdk.cli:device", "Enrol a device, let it take part, see where it stands, leave."),
     "privacy": LazyCommand("privacy.cli:privacy", "What was released, what it cost, and whether the record is intact."),
+    "simulate": LazyCommand("server_kit.simulation.cli:simulate", "Compare ways to train on simulated devices."),
 }
 
 

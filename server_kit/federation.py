@@ -63,6 +63,8 @@ class FederationState:
     """Where the answer of a device that was asked belongs."""
     steps: int = 0
     """Folds of all cohorts."""
+    sated: set[CohortId] = field(default_factory=set)
+    """Leaves that have asked all they could; there is no use in asking again before something happens."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,6 @@ class Federation:
         self.fleet = fleet
         self.state = state or FederationState(CohortTree(), {ROOT: CohortState(ROOT, plan.fresh_model(0))})
         self._shelf_of = shelf_of
-        self._sated: set[CohortId] = set()
-        """Leaves that have asked all they could; there is no use in asking again before something happens."""
 
     # What parts may know (interfaces.Federated)
 
@@ -122,6 +122,10 @@ class Federation:
     @property
     def task(self) -> LocalTask:
         return self.plan.task
+
+    @property
+    def is_told(self) -> bool:
+        return not getattr(self.fleet, "is_private", False)
 
     def model(self, cohort: CohortId) -> torch.Tensor:
         return self.state.cohorts[cohort].model
@@ -147,6 +151,9 @@ class Federation:
 
     def invite(self, now_seconds: float) -> list[Order]:
         """Ask devices to train, as many as leaves want and there are."""
+        if not self.state.out:
+            # Nothing will happen by itself.
+            self.state.sated.clear()
         if self.plan.strategy.shares_places:
             orders = self._invite_any(now_seconds)
         else:
@@ -169,15 +176,19 @@ class Federation:
         """A device that was asked has gone."""
         cohort = self._cohort(self.state.out.pop(device, ROOT))
         cohort.lost(device)
-        self._sated.discard(cohort.state.cohort)
+        if not cohort.state.asked and not cohort.state.arrived:
+            # Nobody is left of this round: another may begin.
+            cohort.state.opened_at_seconds = None
+        self.state.sated.discard(cohort.state.cohort)
 
     def due(self, now_seconds: float) -> list[CohortId]:
         """The leaves that have enough for their next model."""
         return [leaf for leaf in self.leaves if self._cohort(leaf).due(now_seconds)]
 
-    def next_deadline(self) -> float:
+    def next_deadline(self, now_seconds: float) -> float:
         """When `due` should be asked again though nothing arrives."""
-        return min(self._cohort(leaf).deadline_seconds() for leaf in self.leaves)
+        deadlines = (self._cohort(leaf).deadline_seconds() for leaf in self.leaves)
+        return min((deadline for deadline in deadlines if deadline > now_seconds), default=math.inf)
 
     def fold(self, leaf: CohortId, now_seconds: float) -> tuple[RoundOutcome, Change | None]:
         """The next model of a leaf, and what follows from having seen its updates."""
@@ -193,7 +204,7 @@ class Federation:
             strategy.selector.observe(outcome, self.memory.setdefault("selection", {}))
         change = self._look(leaf, watch)
         self._mix()
-        self._sated.clear()
+        self.state.sated.clear()
         return outcome, change
 
     def homes(self, devices: Sequence[DeviceId]) -> list[CohortId]:
@@ -208,9 +219,7 @@ class Federation:
     # Inviting
 
     def _invite_for_each(self, now_seconds: float) -> list[Order]:
-        hungry = [
-            leaf for leaf in self.leaves if leaf not in self._sated and self._cohort(leaf).wanted(now_seconds) > 0
-        ]
+        hungry = [leaf for leaf in self.leaves if self._is_hungry(leaf, now_seconds)]
         if not hungry:
             return []
         check_ins = self._waiting(now_seconds)
@@ -222,9 +231,15 @@ class Federation:
         for leaf in hungry:
             views = [self._view(check_in.device) for check_in in by_leaf[leaf]]
             chosen = self._cohort(leaf).ask(views, now_seconds)
-            self._sated.add(leaf)
+            self.state.sated.add(leaf)
             orders += self._orders(leaf, chosen, by_leaf[leaf])
         return orders
+
+    def _is_hungry(self, leaf: CohortId, now_seconds: float) -> bool:
+        """Whether it wants more, and may get more: past its deadline a leaf asks again for those it gave up."""
+        cohort = self._cohort(leaf)
+        may = leaf not in self.state.sated or cohort.deadline_seconds() <= now_seconds
+        return may and cohort.wanted(now_seconds) > 0
 
     def _invite_any(self, now_seconds: float) -> list[Order]:
         """Choose devices first, and see then where they belong."""
@@ -266,13 +281,17 @@ class Federation:
             for device in new:
                 self.state.views.setdefault(device, DeviceView(device))
             self.plan.strategy.formation.welcome(new, self, rng)
+            # What it was asked on arrival may have been all that a device had to give.
+            able = set(self.fleet.waiting(now_seconds))
+            check_ins = [check_in for check_in in check_ins if check_in.device in able]
         banned = self.memory.get("banned_until", {})
         return [check_in for check_in in check_ins if not self._banned(check_in.device, banned)]
 
     def _banned(self, device: DeviceId, banned: dict[DeviceId, int]) -> bool:
         if device not in banned:
             return False
-        if self.state.steps >= banned[device]:
+        # A ban is counted in rounds of a cohort; of all cohorts together there are more.
+        if max(self.state.cohorts[leaf].round for leaf in self.leaves) >= banned[device]:
             del banned[device]
             return False
         return True
@@ -341,13 +360,18 @@ class Federation:
                 model,
                 version=parent.version,
                 round=parent.round,
+                opened_at_seconds=parent.opened_at_seconds,
+                needed=parent.needed,
                 aggregation=self._inherited(parent.aggregation),
                 selection=copy.deepcopy(parent.selection),
             )
+        # Whoever has not been heard goes where most go.
+        most = Counter(split.members.values()).most_common(1)[0][0] if split.members else 0
         if getattr(self.plan.strategy.matcher, "keeps_table", False):
+            unheard = dict.fromkeys(self.members(split.cohort), most)
             assigned = self.memory.setdefault("assigned", {})
-            assigned.update((device, children[part]) for device, part in split.members.items())
-        self._hand_over(parent, lambda device: children[split.members.get(device, 0)])
+            assigned.update((device, children[part]) for device, part in {**unheard, **split.members}.items())
+        self._hand_over(parent, lambda device: children[split.members.get(device, most)])
         self.fleet.tell_split(split.cohort, children)
         return children
 
@@ -365,9 +389,16 @@ class Federation:
             version=eldest.version + 1,
             round=eldest.round,
             aggregation=self._inherited(eldest.aggregation),
+            opened_at_seconds=min(
+                (s.opened_at_seconds for s in states if s.opened_at_seconds is not None), default=None
+            ),
+            arrived=[ticket for state in states for ticket in state.arrived],
             selection=before.selection,
+            refusals=sum((state.refusals for state in states), before.refusals),
         )
         self.state.cohorts[merge.cohort] = merged
+        needed = sum(state.needed for state in states if state.asked or state.arrived)
+        merged.needed = max(1, min(needed, self._cohort(merge.cohort).pace.arrivals))
         assigned = self.memory.get("assigned", {})
         assigned.update((device, merge.cohort) for device, home in assigned.items() if home in gone)
         for state in states:

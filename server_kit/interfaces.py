@@ -307,6 +307,10 @@ class Federated(Protocol):
     def task(self) -> LocalTask:
         """What devices do in a usual round."""
 
+    @property
+    def is_told(self) -> bool:
+        """Whether what devices answer now reaches the server; False while they only look for their own use."""
+
     def model(self, cohort: CohortId) -> torch.Tensor: ...
 
     def fresh_model(self, number: int) -> torch.Tensor:

@@ -53,3 +53,26 @@ class BestModel:
             leaves[chosen[check_in.device] if check_in.device in chosen else int(rng.integers(len(leaves)))]
             for check_in in check_ins
         ]
+
+
+@dataclass(frozen=True)
+class OwnChoice:
+    """The device chooses among the leaves' models by its own data, and keeps to it until the tree changes.
+
+    Costs the download of all leaves' models for each device that takes part after a change, and one answer.
+    """
+
+    asks_for_choices: ClassVar[bool] = True
+
+    def match(self, check_ins: Sequence[CheckIn], federation: Federated, rng: np.random.Generator) -> list[CohortId]:
+        leaves = list(federation.leaves)
+        if len(leaves) == 1:
+            return leaves * len(check_ins)
+        kept = federation.memory.get("chosen", {}) if federation.memory.get("chosen_among") == leaves else {}
+        asked = [each.device for each in check_ins if each.device not in kept or each.changed]
+        models = torch.stack([federation.model(leaf) for leaf in leaves])
+        told = {device: leaves[choice] for device, choice in federation.fleet.choices(asked, models).items()}
+        found = kept | told
+        if federation.is_told:
+            federation.memory["chosen"], federation.memory["chosen_among"] = found, leaves
+        return [found.get(each.device) or leaves[int(rng.integers(len(leaves)))] for each in check_ins]

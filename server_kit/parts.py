@@ -29,7 +29,7 @@ from server_kit.interfaces import (
     SplitRule,
     Summarizer,
 )
-from server_kit.matching import Assigned, BestModel, ByRequest
+from server_kit.matching import Assigned, BestModel, ByRequest, OwnChoice
 from server_kit.mixing import InterGroup
 from server_kit.objectives import Plain, Proximal, SparseMasked
 
@@ -53,7 +53,7 @@ PARTS: Mapping[Any, Mapping[str, Callable[..., Any]]] = {
         "norm_bound": aggregation.NormBound,
     },
     Objective: {"plain": Plain, "proximal": Proximal, "sparse_masked": SparseMasked},
-    Matcher: {"by_request": ByRequest, "assigned": Assigned, "best_model": BestModel},
+    Matcher: {"by_request": ByRequest, "assigned": Assigned, "best_model": BestModel, "own_choice": OwnChoice},
     Mixing: {"inter_group": InterGroup},
     Formation: {
         "never": formation.Never,
@@ -63,6 +63,7 @@ PARTS: Mapping[Any, Mapping[str, Callable[..., Any]]] = {
         "spectral": formation.Spectral,
         "several_models": formation.SeveralModels,
         "gated": formation.Gated,
+        "discovery": formation.Discovery,
     },
     SplitRule: {
         "fixed_rounds": formation.FixedRounds,

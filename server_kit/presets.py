@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from server_kit.parts import PARTS
-from server_kit.simulation.experiments.places import Place
-from server_kit.simulation.experiments.reading import Reader
+from server_kit.places import Place
+from server_kit.reading import Reader
 from server_kit.strategy import Strategy
 
 Table = dict[str, Any]
@@ -30,7 +30,7 @@ _HISTOGRAMS: Table = {
     "kind": "founding",
     "summarizer": {"kind": "label_histograms", "epsilon": 0.1},
     "distance": {"kind": "histograms", "distance": "hellinger"},
-    "clusterer": {"kind": "optics", "eps": "automatic"},
+    "clusterer": {"kind": "optics", "eps": 0.4},
     "use": "selection",
 }
 _FEDGROUP: Table = {"formation": _FIRST_UPDATES, "matcher": "assigned", "budget": "shared"}
@@ -85,6 +85,22 @@ PRESETS: Mapping[str, Table] = {
     "flexcfl": {
         **_FEDGROUP,
         "formation": {**_FIRST_UPDATES, "clusterer": {"kind": "ternary_cosine", "groups": 3, "components": 3}},
+    },
+    "covey": {
+        "aggregator": "fedyogi",
+        "selector": {"kind": "cluster_weighted", "explore": 0.5},
+        "formation": {
+            "kind": "gated",
+            "inner": {
+                "kind": "discovery",
+                "summarizer": {"kind": "label_histograms", "epsilon": 1.0},
+                "distance": {"kind": "histograms", "distance": "l2"},
+                "clusterer": {"kind": "optics", "eps": 0.4},
+            },
+        },
+        "matcher": "own_choice",
+        "over_commit": 1.25,
+        "reports_loss": True,
     },
     "casa": _CASA,
     "casa_plus": {**_CASA, "objective": "sparse_masked"},

@@ -138,7 +138,8 @@ class Cohort:
         As many as the pace wants, or as `places` says where someone above the cohort has counted.
         """
         state = self.state
-        taken = {ticket.device for ticket in state.arrived}
+        # A device counts once in a round; where there are none, it may go on at once.
+        taken = {ticket.device for ticket in state.arrived} if self.pace.in_flight is None else set()
         free = [view for view in waiting if view.device not in state.asked and view.device not in taken]
         wanted = self.wanted(now_seconds) if places is None else places
         opening = state.opened_at_seconds is None

@@ -36,7 +36,8 @@ class ClusterWeighted:
         del memory
         if len(waiting) <= count:
             return [view.device for view in waiting]
-        queues = self._queues(waiting)
+        # Shuffled first, so that equally fast devices take turns.
+        queues = self._queues([waiting[place] for place in rng.permutation(len(waiting))])
         weights = self.weights(waiting)
         chosen: list[DeviceId] = []
         if self.draw == "stratified":

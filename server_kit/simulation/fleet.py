@@ -7,9 +7,10 @@ for cost nothing.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -61,6 +62,8 @@ class Expected:
     order: Order
     at_seconds: float
     number: int
+    round: int
+    """The run's round when it was asked: it trains on what it has then."""
 
 
 @dataclass
@@ -72,6 +75,8 @@ class SimulatedFleet:
     seed: int = 0
     privacy: SpendingPlan | None = None
     reports_loss: bool = False
+    trains_ahead: bool = False
+    """Whether every answer will be read some day, so that those still out may be trained with those that are due."""
     exploration: Exploration = field(default_factory=Exploration)
     round: int = 0
     """The run's round, which decides what has changed and who has joined."""
@@ -82,6 +87,10 @@ class SimulatedFleet:
     chosen: dict[DeviceId, int] = field(default_factory=dict)
     trained: dict[DeviceId, Update] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
+    told_stage: dict[DeviceId, int] = field(default_factory=dict)
+    """The latest change of its data that each device has spoken of."""
+    is_private: bool = False
+    """Whether devices speak to themselves; see `in_private`."""
     delay_seconds: float = 0.0
     """What was waited for outside of rounds; whoever keeps the clock adds it."""
 
@@ -99,7 +108,9 @@ class SimulatedFleet:
     def check_ins(
         self, devices: Sequence[DeviceId], leaves: Sequence[CohortId], *, exploring: bool = True
     ) -> Sequence[CheckIn]:
-        shifted = self._shifted()
+        shifted = self._shifted(devices)
+        if exploring:
+            self.told_stage.update(dict.fromkeys(devices, self.population.stages.stage(self.round)))
         lost = self._lost(devices) if exploring else set()
         probability = self.exploration.probability(self.round) if exploring else 0.0
         return [self._check_in(device, leaves, probability, device in lost, shifted) for device in devices]
@@ -125,20 +136,28 @@ class SimulatedFleet:
             return set()
         return {device for device in devices if self.population.loses_affinity(device, self.round)}
 
-    def _shifted(self) -> frozenset[DeviceId]:
-        """Devices whose data changed with this round."""
+    def _shifted(self, devices: Sequence[DeviceId]) -> frozenset[DeviceId]:
+        """Devices whose data have changed since they last checked in; one that is new has nothing to compare."""
         stages = self.population.stages
         now = stages.stage(self.round)
-        if now == 0 or stages.begins_at_round[now] != self.round:
+        if now == 0:
             return frozenset()
-        moved = np.flatnonzero(stages.claimed[now] != stages.claimed[now - 1])
-        return frozenset(self.population.devices[number] for number in moved)
+        numbers = np.array([self.population.index(device) for device in devices], dtype=np.int64)
+        before = np.array([self.told_stage.get(device, now) for device in devices], dtype=np.int64)
+        moved = np.flatnonzero(stages.claimed[now, numbers] != stages.claimed[before, numbers])
+        return frozenset(devices[place] for place in moved.tolist())
 
     # Training
 
     def dispatch(self, orders: Sequence[Order], now_seconds: float) -> None:
+        for one in self._under_way(orders, now_seconds):
+            self.expected[one.order.device] = one
+            self.trained.pop(one.order.device, None)
+
+    def _under_way(self, orders: Sequence[Order], now_seconds: float) -> list[Expected]:
+        """Devices set to work, and what that costs."""
         if not orders:
-            return
+            return []
         numbers = np.array([self.population.index(order.device) for order in orders])
         size = orders[0].model.numel()
         steps = np.array([self._steps(order) for order in orders])
@@ -147,14 +166,15 @@ class SimulatedFleet:
         latencies = self.population.latency.seconds(
             numbers, self.round, bytes_down=down, bytes_up=up.astype(np.float64), steps=steps
         )
+        under_way = []
         for order, seconds in zip(orders, latencies, strict=True):
             number = self.participations.get(order.device, 0)
             self.participations[order.device] = number + 1
-            self.expected[order.device] = Expected(order, now_seconds + float(seconds), number)
-            self.trained.pop(order.device, None)
+            under_way.append(Expected(order, now_seconds + float(seconds), number, self.round))
         self.tally.bytes_down += int(down.sum())
         self.tally.bytes_up += int(up.sum())
         self.tally.steps += int(steps.sum())
+        return under_way
 
     def arrives(self, device: DeviceId, now_seconds: float) -> bool:
         """The time of an answer has come: False if the device is away and the answer with it."""
@@ -181,9 +201,10 @@ class SimulatedFleet:
         yield from self._train_all([*due, *others])
 
     def _train_all(self, work: Sequence[Expected]) -> Iterator[Update]:
-        groups: dict[int, list[Expected]] = {}
+        groups: dict[tuple[object, ...], list[Expected]] = {}
         for one in work:
-            groups.setdefault(id(one.order.task.mask), []).append(one)
+            stage = self.population.stages.stage(one.round)
+            groups.setdefault((stage, *_likeness(one.order.task)), []).append(one)
         for group in groups.values():
             yield from self._train_alike(group, group[0].order.task)
 
@@ -204,7 +225,7 @@ class SimulatedFleet:
         models = {id(one.order.model): one.order.model for one in work}
         place = {key: number for number, key in enumerate(models)}
         starts = torch.stack(list(models.values()))
-        data = self.population.device_data("train", self.round)
+        data = self.population.device_data("train", work[0].round)
         chunks = self.trainer.train_in_chunks(
             starts,
             data,
@@ -287,22 +308,22 @@ class SimulatedFleet:
         return {device: torch.tensor([int(groups[self.population.index(device)])]) for device in devices}
 
     def _first_updates(self, request: SummaryRequest, devices: Sequence[DeviceId]) -> Mapping[DeviceId, torch.Tensor]:
-        if request.model is None or request.task is None or not devices:
+        able = [device for device in devices if self.participations.get(device, 0) < self._most_participations]
+        if request.model is None or request.task is None or not able:
             return {}
-        orders = [Order(device, "", 0, request.model, request.task) for device in devices]
-        self.dispatch(orders, 0.0)
-        work = [self.expected[device] for device in devices]
+        # Beside what they may be out for, and without an end to it.
+        work = self._under_way([Order(device, "", 0, request.model, request.task) for device in able], 0.0)
         self.delay_seconds += max(one.at_seconds for one in work)
         updates = {update.device: update.delta.clone() for update in self._train_all(work)}
-        self.forget(devices)
-        return {device: updates[device] for device in devices if torch.isfinite(updates[device]).all()}
+        return {device: updates[device] for device in able if torch.isfinite(updates[device]).all()}
 
     def choices(self, devices: Sequence[DeviceId], models: torch.Tensor) -> Mapping[DeviceId, int]:
         if not devices:
             return {}
-        self.tally.bytes_down += len(devices) * models.numel() * _BYTES
         best = self.best_models(devices, models)
-        if self.privacy is None:
+        if not self.is_private:
+            self.tally.bytes_down += len(devices) * models.numel() * _BYTES
+        if self.privacy is None or self.is_private:
             return dict(zip(devices, best, strict=True))
         response = RandomizedResponse(len(models), self.privacy.choice_epsilon)
         told = {}
@@ -312,6 +333,15 @@ class SimulatedFleet:
             noise = NoiseSource(SeededSource(f"simulated choice:{self.seed}:{device}:{number}"))
             told[device] = response.decode(response.answer(choice, noise).payload)
         return told
+
+    @contextlib.contextmanager
+    def in_private(self) -> Iterator[None]:
+        """Devices look at models for their own use: nothing is sent, so nothing is noised, booked or counted."""
+        self.is_private = True
+        try:
+            yield
+        finally:
+            self.is_private = False
 
     def best_models(self, devices: Sequence[DeviceId], models: torch.Tensor) -> list[int]:
         """The model with the least loss on each device's own records."""
@@ -384,7 +414,7 @@ class _Answers:
 
     def _also(self, size: int, needed: int) -> list[Expected]:
         """Where one answer is folded at a time, those still out are worked out with it, as far as they fit."""
-        if len(self.due) >= len(self.fleet.expected) // 2:
+        if not self.fleet.trains_ahead or len(self.due) >= len(self.fleet.expected) // 2:
             return []
         due = {one.order.device for one in self.due}
         others = [
@@ -397,6 +427,12 @@ def _kept(update: Update) -> Update:
     """A copy: chunks of training are written over."""
     halves = None if update.halves is None else (update.halves[0].clone(), update.halves[1].clone())
     return replace(update, delta=update.delta.clone(), halves=halves)
+
+
+def _likeness(task: LocalTask) -> tuple[object, ...]:
+    """Equal for tasks that can be trained side by side."""
+    mask = None if task.mask is None else task.mask.cpu().numpy().tobytes()
+    return (*(getattr(task, each.name) for each in fields(task) if each.name != "mask"), mask)
 
 
 def _looking(task: LocalTask) -> LocalTask:

@@ -46,7 +46,7 @@ class Judge:
     def point(self, federation: Federation, fleet: SimulatedFleet, now_seconds: float) -> Point:
         """The run as it stands."""
         joined = self._joined(self.devices, fleet.round)
-        homes = federation.homes(joined)
+        homes = self._homes(federation, fleet, joined)
         accuracies = self._accuracies(federation, joined, homes, fleet.round)
         spread = accuracy_spread(accuracies)
         tally = fleet.tally
@@ -64,7 +64,7 @@ class Judge:
     ) -> tuple[tuple[float, ...], Mapping[DeviceId, CohortId]]:
         """At the end: the accuracy of each tested device, and where it belongs."""
         joined = self._joined(self.devices, fleet.round)
-        homes = federation.homes(joined)
+        homes = self._homes(federation, fleet, joined)
         accuracies = self._accuracies(federation, joined, homes, fleet.round)
         return tuple(accuracies.tolist()), dict(zip(joined, homes, strict=True))
 
@@ -72,9 +72,17 @@ class Judge:
         joins = self.population.joins_at_round
         return [device for device in devices if joins[self.population.index(device)] <= round_number]
 
+    @staticmethod
+    def _homes(federation: Federation, fleet: SimulatedFleet, devices: Sequence[DeviceId]) -> list[CohortId]:
+        """Where devices belong. Whoever only uses a model tells nobody which, so nothing is spent on it."""
+        with fleet.in_private():
+            return federation.homes(devices)
+
     def _accuracies(
         self, federation: Federation, devices: Sequence[DeviceId], homes: Sequence[CohortId], round_number: int
     ) -> FloatArray:
+        if not devices:
+            return np.empty(0)
         leaves = sorted(set(homes))
         models = torch.stack([federation.model(leaf) for leaf in leaves])
         places = [leaves.index(home) for home in homes]
@@ -115,7 +123,7 @@ class Judge:
     ) -> float | None:
         """Of cohorts with the truth; where there is one cohort and clusters in it, of those."""
         groups = self.population.true_groups(round_number)
-        if groups is None:
+        if groups is None or not devices:
             return None
         truth = groups[[self.population.index(device) for device in devices]]
         clusters = federation.memory.get("clusters", {})

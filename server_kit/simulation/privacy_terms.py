@@ -5,6 +5,7 @@ The noise of a simulation is seeded: it shows what privacy costs in accuracy, an
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -19,6 +20,9 @@ from server_kit.errors import InvalidSetting
 if TYPE_CHECKING:
     from server_kit.local_task import LocalTask
     from server_kit.strategy import Strategy
+
+
+_LOOKED_AT = 8  # numbers of records that are planned for
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,8 @@ class PrivacyTerms:
                 "nothing was started"
             )
 
-    def plan(self, strategy: Strategy, task: LocalTask, fewest_records: int) -> SpendingPlan:
-        """The noise with which a device that has `fewest_records` keeps its budget; others spend less."""
+    def plan(self, strategy: Strategy, task: LocalTask, records: Collection[int]) -> SpendingPlan:
+        """The noise with which devices of all these numbers of records keep their budget."""
         wants = strategy.formation.wants
         choices = wants.choices or getattr(strategy.matcher, "asks_for_choices", False)
         summary = Fraction(str(wants.summary_epsilon))
@@ -63,23 +67,39 @@ class PrivacyTerms:
                 f"{strategy.name} asks for histograms, which hide records and not devices; use unit = 'record' or "
                 "another preset; nothing was started"
             )
-        records = max(1, fewest_records)
-        rate = Fraction(min(task.batch_size, records), records)
-        steps = max(1, task.steps_for(records))
+        plans = [
+            SpendingPlan(self, self._noise(summary + choice * self.participations, *work), summary, choice, *work)
+            for work in (costliest(task, records) if record else [(Fraction(1), 1)])
+        ]
+        return max(plans, key=lambda plan: plan.noise_multiplier)
+
+    def _noise(self, histogram_epsilon: Fraction, rate: Fraction, steps: int) -> float:
+        record = self.unit == "record"
         try:
-            planned = noise_for(
+            return noise_for(
                 str(self.epsilon),
                 self.delta,
                 self.participations,
                 PrivacyUnit(self.unit),
                 NeighbouringRelation(self.relation),
-                histogram_epsilon=summary + choice * self.participations,
+                histogram_epsilon=histogram_epsilon,
                 sampling_rate=rate if record else None,
                 steps_per_round=steps if record else None,
-            )
+            ).noise_multiplier
         except PrivacyError as error:
             raise InvalidSetting(f"the privacy terms cannot be kept: {error}") from error
-        return SpendingPlan(self, planned.noise_multiplier, summary, choice, rate, steps)
+
+
+def costliest(task: LocalTask, records: Collection[int]) -> list[tuple[Fraction, int]]:
+    """Sampling rate and steps of a round, of the devices whose round may cost most.
+
+    That is about rate²·steps, and not a matter of having few records: 10 of them in batches of 10 are one step,
+    11 are two with hardly a lower rate. What comes near the most is looked at more closely.
+    """
+    work = {(Fraction(min(task.batch_size, n), n), max(1, task.steps_for(n))) for n in {max(1, n) for n in records}}
+    ranked = sorted(work, key=lambda each: each[0] ** 2 * each[1], reverse=True)
+    most = ranked[0][0] ** 2 * ranked[0][1]
+    return [each for each in ranked if each[0] ** 2 * each[1] >= most / 2][:_LOOKED_AT]
 
 
 @dataclass(frozen=True)
@@ -111,10 +131,11 @@ class SpendingPlan:
     def spent(self, participations: int, summaries: int, choices: int) -> float:
         """The ε of a device that has done so much."""
         unit, relation = PrivacyUnit(self.terms.unit), NeighbouringRelation(self.terms.relation)
-        costs = [PrivacyCost.pure(self.summary_epsilon, unit, relation, relation.changes)] * (
-            summaries if self.summary_epsilon else 0
-        )
-        costs += [PrivacyCost.pure(self.choice_epsilon, unit, relation)] * (choices if self.choice_epsilon else 0)
+        costs = []
+        if self.summary_epsilon:
+            costs += [PrivacyCost.pure(self.summary_epsilon, unit, relation, relation.changes)] * summaries
+        if self.choice_epsilon:
+            costs += [PrivacyCost.pure(self.choice_epsilon, unit, relation)] * choices
         noise = Fraction(self.noise_multiplier).limit_denominator(10**6)
         if unit is PrivacyUnit.DEVICE:
             costs += [PrivacyCost.gaussian(relation.changes / noise, unit, relation)] * participations

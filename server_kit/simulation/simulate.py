@@ -90,9 +90,11 @@ class _Simulation:
         spec = trainer.spec
         spending = None
         if settings.privacy is not None:
-            fewest = min(population.num_samples(device) for device in population.devices)
-            spending = settings.privacy.plan(strategy, settings.task, fewest)
-        self.fleet = SimulatedFleet(population, trainer, seed, spending, strategy.reports_loss)
+            records = {population.num_samples(device) for device in population.devices}
+            spending = settings.privacy.plan(strategy, settings.task, records)
+        self.fleet = SimulatedFleet(
+            population, trainer, seed, spending, strategy.reports_loss, trains_ahead=strategy.is_asynchronous
+        )
         plan = Plan(
             strategy,
             settings.task,
@@ -106,27 +108,35 @@ class _Simulation:
         self._due: list[tuple[float, int, DeviceId, float]] = []
         self._now = 0.0
         self._counted = 0
+        self._idle = 0
         self._points: list[Point] = []
         self._happenings: list[Happening] = []
 
     def run(self) -> Run:
+        self.begin()
+        while not self._is_over() and self.step():
+            pass
+        return self._run()
+
+    def begin(self) -> None:
         self._note(self.federation.begin(), "founded")
         self._wait_for_founding()
         self._evaluate()
-        idle = 0
-        while not self._is_over():
-            self._invite()
-            if not self._due:
-                idle += 1
-                if idle > _MOST_IDLE or self._nobody_is_left():
-                    break
-                self._now += _IDLE_SECONDS
-                continue
-            idle = 0
-            self._next_answer()
-            for leaf in self.federation.due(self._now):
-                self._fold(leaf)
-        return self._run()
+
+    def step(self) -> bool:
+        """One event: ask whom one can, let the next answer come, move on where that suffices; False to give up."""
+        self._invite()
+        if not self._due:
+            self._idle += 1
+            if self._fold_what_is_there():
+                return True
+            self._now += _IDLE_SECONDS
+            return self._idle <= _MOST_IDLE and not self._nobody_is_left()
+        self._idle = 0
+        self._next_answer()
+        for leaf in self.federation.due(self._now):
+            self._fold(leaf)
+        return True
 
     def _is_over(self) -> bool:
         return self.fleet.round >= self._settings.rounds or self._now >= self._settings.max_seconds
@@ -146,11 +156,10 @@ class _Simulation:
 
     def _next_answer(self) -> None:
         """Let the clock go on to the next answer or deadline."""
-        deadline = self.federation.next_deadline()
+        deadline = self.federation.next_deadline(self._now)
         if deadline < self._due[0][0]:
-            self._now = max(self._now, deadline)
-            if self.federation.due(self._now):
-                return
+            self._now = deadline
+            return
         at, _, device, promised = heapq.heappop(self._due)
         self._now = max(self._now, at)
         expected = self.fleet.expected.get(device)
@@ -168,6 +177,13 @@ class _Simulation:
             for ticket in self.federation.state.cohorts[leaf].arrived
         )
 
+    def _fold_what_is_there(self) -> bool:
+        """Nobody is out and nobody can be asked: a buffer that is not full will not be."""
+        lying = [leaf for leaf in self.federation.leaves if self.federation.state.cohorts[leaf].arrived]
+        for leaf in lying:
+            self._fold(leaf)
+        return bool(lying)
+
     def _fold(self, leaf: CohortId) -> None:
         state = self.federation.state.cohorts.get(leaf)
         if state is None or not self.federation.state.tree.is_leaf(leaf):
@@ -177,6 +193,7 @@ class _Simulation:
         self.fleet.forget(folded)
         self._counted += max(1, len(outcome.arrived))
         self._note(change, "split")
+        self._wait_for_founding()
         before = self.fleet.round
         self.fleet.round = self._counted // self._settings.participants
         every = self._settings.evaluate_every

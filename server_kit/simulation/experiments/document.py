@@ -16,7 +16,10 @@ FORMAT = "covey-simulate-1"
 
 
 def summary_document(
-    experiment: Experiment, summaries: Sequence[ContenderSummary], failures: Sequence[Failure]
+    experiment: Experiment,
+    summaries: Sequence[ContenderSummary],
+    alike: Sequence[tuple[str, str]],
+    failures: Sequence[Failure],
 ) -> dict[str, Any]:
     """What `covey simulate --json` prints."""
     return {
@@ -28,6 +31,7 @@ def summary_document(
         "machine": machine(),
         "versions": versions(),
         "contenders": to_json(summaries),
+        "identical": [list(pair) for pair in alike],
         "failed": [
             {"contender": each.unit.contender, "seed": each.unit.seed, "sentence": each.sentence} for each in failures
         ],

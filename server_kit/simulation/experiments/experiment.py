@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
+from server_kit.reading import fields_of
 from server_kit.simulation.datasets import Dataset, DataSource
 from server_kit.simulation.experiments.model import Model
-from server_kit.simulation.experiments.reading import fields_of
 from server_kit.simulation.population import Population
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from server_kit.errors import InvalidSetting
+from server_kit.places import Place, nearest
+from server_kit.reading import Reader, fields_of
 from server_kit.simulation.datasets import DataSource, find_dataset
 from server_kit.simulation.experiments.experiment import TABLES, Contender, Experiment, Repeats
 from server_kit.simulation.experiments.kinds import KINDS
 from server_kit.simulation.experiments.model import read_model
-from server_kit.simulation.experiments.places import Place, nearest
-from server_kit.simulation.experiments.reading import Reader, fields_of
 from server_kit.simulation.population import Population
 
 if TYPE_CHECKING:

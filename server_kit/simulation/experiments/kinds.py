@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from server_kit.reading import Kinds
 from server_kit.simulation.availability import Always, Availability, Diurnal, DropOut, OnOff, TracedSessions
 from server_kit.simulation.datasets import (
     DataSource,
@@ -18,7 +19,6 @@ from server_kit.simulation.datasets import (
     read_sizes,
 )
 from server_kit.simulation.device_speeds import FactorSpeeds, HaccsSpeeds, Speeds, TracedSpeeds, UniformSpeeds
-from server_kit.simulation.experiments.reading import Kinds
 from server_kit.simulation.partition import (
     ClassesPerDevice,
     Dirichlet,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from server_kit.simulation.experiments.places import Place
-from server_kit.simulation.experiments.reading import Reader, named_object
+from server_kit.places import Place
+from server_kit.reading import Reader, named_object
 
 if TYPE_CHECKING:
     from server_kit.simulation.datasets import Dataset

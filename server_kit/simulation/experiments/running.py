@@ -19,7 +19,7 @@ from server_kit.simulation.experiments.experiment_file import ExperimentFile
 from server_kit.simulation.experiments.plots import require_matplotlib, write_plots
 from server_kit.simulation.experiments.progress import watching
 from server_kit.simulation.experiments.results_folder import ResultsFolder, write_whole
-from server_kit.simulation.experiments.summary import summarise
+from server_kit.simulation.experiments.summary import identical, summarise
 from server_kit.simulation.experiments.table import results_text
 from server_kit.simulation.experiments.workers import (
     Failure,
@@ -62,9 +62,7 @@ def run_experiment(
     experiment, folder = file.read(), ResultsFolder(out)
     jobs = jobs or cores()
     with folder.held():
-        if fresh:
-            folder.clear()
-        finished = folder.read(experiment)
+        finished = {} if fresh else folder.read(experiment)
         left = [unit for unit in experiment.units if unit not in finished]
         say = _speaker(quiet)
         if finished:
@@ -72,6 +70,9 @@ def run_experiment(
         failures: list[Failure] = []
         if left:
             experiment.check_data()
+            if fresh:
+                # Only now: a file that cannot run costs nobody their results.
+                folder.clear()
             jobs = min(jobs, len(left))
             with watching(_share_done(experiment), len(finished), len(experiment.units), quiet=quiet) as watcher:
                 failures = run_units(file, left, folder, watcher, jobs=jobs, threads=max(1, cores() // jobs), work=work)
@@ -88,8 +89,9 @@ def _results(
         say("units were run by different commits of covey; --fresh runs all of them with this one")
     summaries = summarise(experiment, finished)
     evaluations = min(len(each.run.points) for each in finished.values())
-    text = results_text(summaries, evaluations)
-    document = summary_document(experiment, summaries, failures)
+    alike = identical(finished)
+    text = results_text(summaries, evaluations, alike)
+    document = summary_document(experiment, summaries, alike, failures)
     write_whole(folder.path / "experiment.toml", experiment.file.text)
     write_whole(folder.path / "results.json", json.dumps(whole_document(document, finished), allow_nan=False, indent=1))
     write_whole(folder.path / "table.txt", f"{text}\n")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 
 from server_kit.simulation.experiments.experiment import Experiment, Unit
 from server_kit.simulation.experiments.results_folder import Finished
@@ -87,6 +88,20 @@ def summarise(experiment: Experiment, finished: Mapping[Unit, Finished]) -> tupl
         _contender(contender.name, contender.preset, runs[contender.name], experiment.repeats.targets, first)
         for contender in experiment.contenders
     )
+
+
+def identical(finished: Mapping[Unit, Finished]) -> list[tuple[str, str]]:
+    """Pairs of contenders that ended alike on every seed they share: what sets them apart had no effect."""
+    runs: dict[str, dict[int, Run]] = {}
+    for unit, each in finished.items():
+        runs.setdefault(unit.contender, {})[unit.seed] = replace(each.run, preset="")
+    return [(first, other) for first, other in combinations(runs, 2) if _alike(runs[first], runs[other])]
+
+
+def _alike(first: Mapping[int, Run], other: Mapping[int, Run]) -> bool:
+    shared = first.keys() & other.keys()
+    # As text: NaN differs from itself.
+    return bool(shared) and all(repr(first[seed]) == repr(other[seed]) for seed in shared)
 
 
 def final_of(run: Run) -> float:

@@ -13,11 +13,15 @@ NOTHING = "–"
 Summaries = Sequence[ContenderSummary]
 
 
-def results_text(summaries: Summaries, evaluations: int) -> str:
-    """All tables, each with a line that says what it shows."""
+def results_text(summaries: Summaries, evaluations: int, alike: Sequence[tuple[str, str]] = ()) -> str:
+    """All tables, each with a line that says what it shows, and what a reader should beware of."""
     parts = [_accuracy(summaries, evaluations), _against_first(summaries)]
     parts += [_target(summaries, number) for number in range(len(summaries[0].targets))]
     parts.append(_structure(summaries))
+    parts += [
+        paragraph(f"Beware: {first} and {other} gave the same runs, so what sets them apart had no effect here.")
+        for first, other in alike
+    ]
     return "\n\n".join(part for part in parts if part)
 
 

@@ -58,7 +58,8 @@ class Trainer:
 
         They start from `starts`: one model [size], one for each device [n, size], or a few [m, size] of which
         `start_of` names one for each device. What a device does follows from its records, the task and
-        (seed, device, round) alone; `round_number` is one for all, or one for each. A chunk's tensors are overwritten once the next chunk is asked for.
+        (seed, device, round) alone; `round_number` is one for all, or one for each. A chunk's tensors are overwritten
+        once the next chunk is asked for.
         """
         starts, start_of = self._models(starts, start_of, len(devices), "starts")
         if task.mask is not None:

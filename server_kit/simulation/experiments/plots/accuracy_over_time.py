@@ -20,6 +20,8 @@ _ACROSS = 3
 
 def draw(shown: Sequence[Shown]) -> Figure:
     """The figure."""
+    from matplotlib.ticker import MaxNLocator
+
     rows = -(-len(shown) // _ACROSS)
     with figure(3.9 + 2.1 * rows, "Accuracy over virtual time") as drawn:
         grid = drawn.add_gridspec(1 + rows, _ACROSS, height_ratios=[3.4, *[2.0] * rows])
@@ -35,9 +37,12 @@ def draw(shown: Sequence[Shown]) -> Figure:
         percent_axis(top, values)
         first = None
         for number, each in enumerate(shown):
-            axes = drawn.add_subplot(grid[1 + number // _ACROSS, number % _ACROSS], sharex=top, sharey=first)
+            axes = drawn.add_subplot(grid[1 + number // _ACROSS, number % _ACROSS], sharey=first)
             first = first or axes
             _with_cohorts(axes, each, shown, size)
+            # The range of the large panel, but with fewer ticks than shared axes would have.
+            axes.set_xlim(top.get_xlim())
+            axes.xaxis.set_major_locator(MaxNLocator(4))
             axes.set_xlabel(f"virtual time ({unit})")
             axes.set_ylabel("accuracy (%)" if number % _ACROSS == 0 else "")
         legend(drawn, top, len(shown))

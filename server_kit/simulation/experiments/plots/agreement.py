@@ -40,6 +40,7 @@ def draw(shown: Sequence[Shown]) -> Figure | None:
                 color=MUTED,
             )
         axes.set_ylim(top=1.08)
+        axes.set_xlim(left=0)
         axes.set_xlabel("round")
         axes.set_ylabel("adjusted Rand index")
         seeds = max(len(each.runs) for each in shown)

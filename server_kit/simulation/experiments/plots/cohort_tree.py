@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_LEAVES = 40
+_TALLEST_BAR_INCHES = 3.5
 _THICKEST, _THINNEST = 9.0, 1.2
 
 
@@ -56,7 +57,8 @@ def draw(shown: Sequence[Shown]) -> Figure | None:
             axes.set_title(f"{each.name}, seed {min(each.runs)}")
         panels[-1].set_xlabel("round (a line is as thick as its cohort has devices)")
         mapping = matplotlib.cm.ScalarMappable(colours, "cividis")
-        drawn.colorbar(mapping, ax=list(panels), label="accuracy of the cohort (%)", aspect=40, pad=0.02)
+        share = min(1.0, _TALLEST_BAR_INCHES / sum(heights))
+        drawn.colorbar(mapping, ax=list(panels), label="cohort's accuracy (%)", shrink=share, anchor=(0, 1), pad=0.02)
         return drawn
 
 

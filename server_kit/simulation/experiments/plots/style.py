@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _DASHES: tuple[Any, ...] = ("solid", (0, (5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)))
-_MARKERS = "osD^vPX"
+_MARKERS = "osD^vPX*"  # one more than colours, so that colour and mark do not come round together
 INK, MUTED, OTHERS, GRID = "#1a1a1a", "#6b6b6b", "#c4c4c4", "#e6e6e6"
 _MARKS = 8  # along a line
 WIDTH_INCHES = 8.0
@@ -101,7 +101,7 @@ def legend(drawn: Figure, axes: Axes, entries: int) -> None:
     """Below everything: wherever it stood inside, some curve would run through it."""
     handles, labels = axes.get_legend_handles_labels()
     if entries > 1:
-        drawn.legend(handles, labels, loc="outside lower center", ncols=min(entries, 4))
+        drawn.legend(handles, labels, loc="outside lower center", ncols=min(entries, 4), handlelength=3.5)
 
 
 def percent_axis(axes: Axes, values: Sequence[float] = ()) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from server_kit.reading import fields_of, is_required
 from server_kit.simulation.changes import LabelFlip, Newcomers, Shift
 from server_kit.simulation.experiments.experiment import Contender, Repeats
 from server_kit.simulation.experiments.experiment_file import NOT_FOR_FILES, Data
 from server_kit.simulation.experiments.kinds import KINDS
 from server_kit.simulation.experiments.model import INFERRED, OwnModule, model_kinds
-from server_kit.simulation.experiments.reading import fields_of, is_required
 from server_kit.simulation.population import Population
 from server_kit.simulation.privacy_terms import PrivacyTerms
 from server_kit.simulation.simulate import RunSettings

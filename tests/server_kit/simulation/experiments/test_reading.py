@@ -11,8 +11,8 @@ from typing import Literal, Protocol
 import pytest
 
 from server_kit.errors import InvalidSetting
-from server_kit.simulation.experiments.places import Place
-from server_kit.simulation.experiments.reading import Reader, fields_of
+from server_kit.places import Place
+from server_kit.reading import Reader, fields_of
 
 
 class Rule(Protocol):
@@ -121,7 +121,7 @@ def test_an_absolute_path_stays_as_it_is():
 @pytest.mark.parametrize(
     ("table", "sentence"),
     [
-        ({"numbr": 2}, "file.toml [table]: unknown setting 'numbr'; did you mean 'number'?"),
+        ({"numberz": 2}, "file.toml [table]: unknown setting 'numberz'; did you mean 'number'?"),
         ({"number": "two"}, "number must be a whole number, got 'two'"),
         ({"number": 1.0}, "number must be a whole number"),
         ({"number": True}, "number must be a whole number"),
@@ -134,10 +134,10 @@ def test_an_absolute_path_stays_as_it_is():
         ({"colour": "gren"}, "unknown colour 'gren'; did you mean 'green'?"),
         ({"number": "none"}, "number must be a whole number"),
         ({"table": 3}, "table must be a table"),
-        ({"width": "automatc"}, "width must be a whole number"),
+        ({"width": "automatc"}, "unknown width 'automatc'; did you mean 'automatic'?"),
         ({"rule": "doubeld"}, "file.toml [table.rule]: unknown kind 'doubeld'; did you mean 'doubled'?"),
         ({"rule": {"amount": 1}}, "[table.rule]: setting 'kind' is missing; there is doubled, plain"),
-        ({"rule": {"kind": "plain", "amout": 1}}, "[table.rule]: unknown setting 'amout'; did you mean 'amount'?"),
+        ({"rule": {"kind": "plain", "amountt": 1}}, "[table.rule]: unknown setting 'amountt'; did you mean 'amount'?"),
         ({"rule": {"kind": "plain", "amount": -1}}, "[table.rule]: amount must be at least 0"),
         ({"rule": 5}, "[table.rule]: expected a name or a table with kind"),
         ({"rule": "nowhere_at_all:Rule"}, "'nowhere_at_all:Rule' cannot be imported"),

@@ -9,8 +9,8 @@ Instead of a name, `package.module:Class` is a rule of one's own.
 
 from __future__ import annotations
 
-import contextlib
 import builtins
+import contextlib
 import dataclasses
 import importlib
 import inspect
@@ -21,13 +21,11 @@ import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, Union
 
 from server_kit.errors import InvalidSetting
-from server_kit.errors import InvalidSetting
-from server_kit.simulation.experiments.places import Place
+from server_kit.places import Place
 
 Kinds = Mapping[str, Callable[..., Any]]
 _REQUIRED = object()
@@ -70,19 +68,10 @@ class Reader:
             return value
         if hint in self.kinds:
             return self.rule(self.kinds[hint], value, place.inside(name))
-        origin = typing.get_origin(hint)
-        if origin in {Union, types.UnionType}:
-            return self._any_of(typing.get_args(hint), value, place, name)
+        if typing.get_origin(hint) is not None:
+            return self._composed(hint, value, place, name)
         if isinstance(hint, type) and issubclass(hint, Enum):
             return hint(_one_of([member.value for member in hint], value, place, name))
-        if origin is Literal:
-            return _one_of(typing.get_args(hint), value, place, name)
-        if origin is tuple:
-            return self._tuple(typing.get_args(hint), value, place, name)
-        if origin is dict:
-            return _table(value, place, name)
-        if isinstance(hint, type) and issubclass(hint, Enum):
-            return hint(_one_of([each.value for each in hint], value, place, name))
         if dataclasses.is_dataclass(hint):
             return self.rule({}, value, place.inside(name), only=hint)
         return self._plain(hint, value, place, name)
@@ -107,26 +96,31 @@ class Reader:
             raise place.unknown("kind", str(kind), kinds)
         return kinds[kind]
 
+    def _composed(self, hint: Any, value: Any, place: Place, name: str) -> Any:
+        """A value of a type that is made of others."""
+        origin, parts = typing.get_origin(hint), typing.get_args(hint)
+        if origin in {Union, types.UnionType}:
+            return self._any_of(parts, value, place, name)
+        if origin is Literal:
+            return _one_of(parts, value, place, name)
+        if origin is tuple:
+            return self._tuple(parts, value, place, name)
+        if origin is dict:
+            return _table(value, place, name)
+        return self._plain(hint, value, place, name)
+
     def _any_of(self, hints: Sequence[Any], value: Any, place: Place, name: str) -> Any:
-        """The first type that takes the value; what the last one says if none does."""
+        """The first type that takes the value; what the last one says if none does.
+
+        What may be None is written "none", since TOML has no word for it.
+        """
+        if value == "none" and types.NoneType in hints:
+            return None
         *others, last = [hint for hint in hints if hint is not types.NoneType]
         for hint in others:
             with contextlib.suppress(InvalidSetting):
                 return self.value(hint, value, place, name)
         return self.value(last, value, place, name)
-
-    def _any_of(self, parts: Sequence[Any], value: Any, place: Place, name: str) -> Any:
-        """The first reading that fits; what may be None is written "none", since TOML has no word for it."""
-        if value == "none" and types.NoneType in parts:
-            return None
-        refusal: InvalidSetting | None = None
-        for part in parts:
-            if part is not types.NoneType:
-                try:
-                    return self.value(part, value, place, name)
-                except InvalidSetting as error:
-                    refusal = refusal or error
-        raise refusal or place.wrong(f"{name} must be left out: a file cannot give it")
 
     def _tuple(self, parts: Sequence[Any], value: Any, place: Place, name: str) -> tuple[Any, ...]:
         if not isinstance(value, list):
@@ -161,7 +155,9 @@ class _Unseen(dict[str, Any]):
     """Types that a module imports for type checkers only, and so cannot be read from a file, are anything."""
 
     def __init__(self, maker: type) -> None:
-        self._seen = {name for base in maker.__mro__ for name in vars(sys.modules[base.__module__])} | set(dir(builtins))
+        self._seen = {name for base in maker.__mro__ for name in vars(sys.modules[base.__module__])} | set(
+            dir(builtins)
+        )
 
     def __missing__(self, name: str) -> Any:
         if name in self._seen:
