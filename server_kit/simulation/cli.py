@@ -17,13 +17,26 @@ if TYPE_CHECKING:
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), help="Where results go; by default EXPERIMENT-results."
 )
+@click.option(
+    "--data-dir",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Where data sets lie, in place of the file's own data_dir.",
+)
 @click.option("--seeds", type=click.IntRange(min=1), help="How many seeds, in place of the file's own number.")
 @click.option("--jobs", type=click.IntRange(min=1), help="How many processes; by default one for each core.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--fresh", is_flag=True, help="Forget what was finished before and run everything.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def simulate(
-    file: Path, *, out: Path | None, seeds: int | None, jobs: int | None, as_json: bool, fresh: bool, quiet: bool
+    file: Path,
+    *,
+    out: Path | None,
+    data_dir: Path | None,
+    seeds: int | None,
+    jobs: int | None,
+    as_json: bool,
+    fresh: bool,
+    quiet: bool,
 ) -> None:
     """Compare ways to train on simulated devices: a table, JSON, plots.
 
@@ -38,7 +51,8 @@ def simulate(
 
     out = out or Path(f"{file.stem}-results")
     try:
-        results = run_experiment(ExperimentFile.open(file, seeds=seeds), out, jobs=jobs, fresh=fresh, quiet=quiet)
+        experiment = ExperimentFile.open(file, seeds=seeds, data_dir=data_dir and data_dir.absolute())
+        results = run_experiment(experiment, out, jobs=jobs, fresh=fresh, quiet=quiet)
     except (InvalidSetting, DatasetNotFound, InvalidDataset) as error:
         raise click.UsageError(str(error)) from error
     except KeyboardInterrupt:
