@@ -1,0 +1,259 @@
+"""The vault: what a device keeps, sealed, and able to forget.
+
+Records belong to a server and a table, or to the device itself. Each is sealed under its server's key and bound
+to its place and version, so a record that was altered, swapped, copied, set back or cut does not open: `VaultBroken`.
+A key-encryption key, kept elsewhere (`device_sdk.key_stores`), seals those keys. `rotate` replaces all of them,
+`shred` also destroys a server's; a kill at any point leaves the vault as it was before or as it will be after.
+
+What no file can prevent is that *all* files are set back together; the ledger's countersignatures show it at the next
+contact with a server. A vault may be used by many threads and processes at once; after a fork, open it anew.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self
+
+from device_sdk.errors import VaultBroken, VaultUnavailable
+from device_sdk.events import emit
+from device_sdk.vault.contents import OF_THE_DEVICE, Header, RecordName
+from device_sdk.vault.draft import Draft, View, write_first
+from device_sdk.vault.files import VaultFiles, unavailable
+from device_sdk.vault.mark import Mark, Note
+from device_sdk.vault.storage import VaultStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from device_sdk.key_stores import KeyStore
+
+
+class Vault:
+    """The open vault of one device. `open` is the way in."""
+
+    def __init__(self, files: VaultFiles, storage: VaultStorage, mark: Mark, key_store: KeyStore) -> None:
+        self._files, self._storage, self._mark, self._key_store = files, storage, mark, key_store
+        self._mutex = threading.RLock()
+        self._process = os.getpid()
+        self._known: View | None = None
+        self._draft: Draft | None = None
+        self._closed = False
+
+    @classmethod
+    def open(cls, directory: Path, key_store: KeyStore) -> Self:
+        """The vault in `directory`, checked; a new one where there never was one."""
+        files = VaultFiles(directory)
+        files.make()
+        with files.locked():
+            vault = cls(files, *_opened(files), key_store)
+            try:
+                vault._begin()
+            except BaseException:
+                vault.close()
+                raise
+        return vault
+
+    @property
+    def device(self) -> str:
+        """A random name, made with the vault and bound into every record."""
+        with self._viewing() as view:
+            return view.header.device
+
+    @property
+    def store_kind(self) -> str:
+        """The kind of store that keeps the key-encryption key."""
+        return self._key_store.kind
+
+    def table(self, server: str, name: str) -> VaultTable:
+        """The records of one kind that belong to `server`, or to the device itself (`OF_THE_DEVICE`)."""
+        return VaultTable(self, server, name)
+
+    def servers(self) -> list[str]:
+        """The servers that anything is kept for."""
+        with self._viewing() as view:
+            return sorted(scope for scope in view.keys if scope != OF_THE_DEVICE)
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Everything changed inside, by this thread, is on disk when this ends, or none of it is; may be nested."""
+        with self._drafting():
+            yield
+
+    def rotate(self, to: KeyStore | None = None) -> None:
+        """Replace every key, and seal everything anew; `to` moves the key-encryption key to another store."""
+        self._rekey(to or self._key_store)
+        emit("keys_rotated", store=self._key_store.kind)
+
+    def shred(self, server: str) -> None:
+        """Destroy what is kept for `server` by destroying its key; what belongs to the device itself stays.
+
+        The other keys are replaced too: what a disk may still hold of the old ones opens nothing any more.
+        """
+        if server == OF_THE_DEVICE:
+            raise ValueError("the device's own records hold the keys of its ledger and are not shredded")
+        self._rekey(self._key_store, without=server)
+        emit("server_shredded", server=server)
+
+    def close(self) -> None:
+        """Make the mark durable and let go of the files; closing twice is harmless."""
+        with self._mutex:
+            if self._closed:
+                return
+            self._closed = True
+            self._storage.close()
+            with unavailable("closed", "what was written is on disk"):
+                self._mark.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _begin(self) -> None:
+        with unavailable("read"):
+            note = self._mark.read()
+        if note is None:
+            raise VaultBroken
+        with self._storage.reading():
+            blank = self._storage.is_blank()
+        if blank and note.generation:
+            raise VaultBroken  # there was a database, and it is gone
+        if blank:
+            self._create(note.device)
+        with self._viewing() as view:
+            if view.header.device != note.device or view.index.generation < note.generation:
+                raise VaultBroken
+            self._advance_mark(view)
+        self._discard_spare()
+
+    def _create(self, device: str) -> None:
+        name = f"{device}-1"
+        key, parameters = self._key_store.create(name)
+        header = Header(device, name, self._key_store.kind, parameters, keys_generation=1)
+        with self._storage.writing():
+            write_first(self._storage, header, key)
+        emit("vault_created", store=self._key_store.kind)
+
+    def _rekey(self, store: KeyStore, without: str | None = None) -> None:
+        # A key that is about to be made, or was replaced, stands in the index as spare until it is discarded, so
+        # that a kill in between leaves no key behind.
+        with self._mutex, self._files.locked():
+            if self._draft is not None:
+                raise RuntimeError("keys are replaced in several steps, each durable, so not inside `changing`")
+            self._discard_spare()
+            with self._drafting() as draft:
+                name = f"{draft.view.header.device}-{draft.generation}"
+                draft.note_spare(name, store.kind)
+            key, parameters = store.create(name)
+            with self._drafting() as draft:
+                if without is not None:
+                    draft.drop_server(without)
+                header = Header(draft.view.header.device, name, store.kind, parameters, draft.generation)
+                draft.rekey(header, key)
+            old, self._key_store = self._key_store, store
+            self._discard_spare(old)
+            self._storage.empty_log()
+
+    def _discard_spare(self, store: KeyStore | None = None) -> None:
+        store = store or self._key_store
+        with self._viewing() as view:
+            name, kind = view.index.spare
+        if not name:
+            return
+        if kind != store.kind:
+            # It opens nothing; whoever opens the vault with that store's kind again will discard it.
+            emit("key_left_behind", store=kind)
+            return
+        store.discard(name)
+        with self._drafting() as draft:
+            draft.note_spare()
+        emit("key_discarded", store=kind)
+
+    @contextmanager
+    def _drafting(self) -> Iterator[Draft]:
+        with self._guarded():
+            if self._draft is not None:
+                yield self._draft
+                return
+            with self._storage.writing():
+                self._draft = Draft(self._storage, View.load(self._storage, self._key_store, self._known))
+                try:
+                    yield self._draft
+                    view = self._draft.finish()
+                finally:
+                    self._draft = None
+            self._known = view
+            self._advance_mark(view)
+
+    @contextmanager
+    def _viewing(self) -> Iterator[View]:
+        with self._guarded():
+            if self._draft is not None:
+                yield self._draft.view
+                return
+            with self._storage.reading():
+                self._known = View.load(self._storage, self._key_store, self._known)
+                yield self._known
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        if os.getpid() != self._process:
+            raise VaultUnavailable(
+                "this vault was opened before the process forked; open it again in the child; nothing was changed"
+            )
+        with self._mutex:
+            yield
+
+    def _advance_mark(self, view: View) -> None:
+        with unavailable("marked", "what was written is on disk"):
+            self._mark.advance(Note(view.header.device, view.index.generation))
+
+
+class VaultTable:
+    """Records of one kind, by name. A write is durable when it returns."""
+
+    def __init__(self, vault: Vault, server: str, name: str) -> None:
+        self._vault, self._server, self._name = vault, server, name
+
+    def get(self, record: str) -> bytes | None:
+        """The content of a record; none if there is no such record; `VaultBroken` if it does not open."""
+        with self._vault._viewing() as view:
+            return view.read(self._vault._storage, self._key(record))
+
+    def put(self, record: str, content: bytes) -> None:
+        with self._vault._drafting() as draft:
+            draft.put(self._key(record), content)
+
+    def drop(self, record: str) -> None:
+        """Remove a record; one that is not there is no error."""
+        with self._vault._drafting() as draft:
+            draft.drop(self._key(record))
+
+    def names(self) -> list[str]:
+        with self._vault._viewing() as view:
+            return sorted(
+                name.record for name in view.index.entries if (name.server, name.table) == (self._server, self._name)
+            )
+
+    def _key(self, record: str) -> RecordName:
+        return RecordName(self._server, self._name, record)
+
+
+def _opened(files: VaultFiles) -> tuple[VaultStorage, Mark]:
+    if not files.mark.exists():
+        if files.database.exists():
+            raise VaultBroken  # the mark is made first, so it was taken away
+        with unavailable("created"):
+            Mark.create(files.mark, Note(secrets.token_hex(16), 0))
+    with unavailable("opened"):
+        mark = Mark.open(files.mark)
+    try:
+        return VaultStorage(files.database), mark
+    except BaseException:
+        mark.close()
+        raise
