@@ -76,7 +76,8 @@ def _by_block(model: torch.Tensor, updates: Updates, combine: _Combine) -> torch
     width = max(1, _MOST_VALUES // len(updates))
     step = torch.empty(len(model), dtype=torch.float64, device=model.device)
     for start in range(0, len(model), width):
-        block = torch.stack([update.delta[start : start + width] for update in updates])
+        # Copies: a view would keep the whole update, and a stream may write over it.
+        block = torch.stack([update.delta[start : start + width].clone() for update in updates])
         step[start : start + width] = combine(block.double())
     return moved(model, step)
 

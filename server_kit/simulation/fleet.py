@@ -266,6 +266,9 @@ class SimulatedFleet:
             return self._truth(devices)
         if request.kind == "update":
             return self._first_updates(request, devices)
+        if self.privacy is not None:
+            # The budget has room for one; who has told already stays silent.
+            devices = [device for device in devices if device not in self.summarised]
         for device in devices:
             self.summarised[device] = self.summarised.get(device, 0) + 1
         histogram = self._label_histogram if request.kind == "label_histogram" else self._feature_histogram
@@ -328,8 +331,11 @@ class SimulatedFleet:
         response = RandomizedResponse(len(models), self.privacy.choice_epsilon)
         told = {}
         for device, choice in zip(devices, best, strict=True):
-            # What is said once about the same models is not drawn again.
-            number = self.chosen[device] = self.chosen.get(device, 0) + 1
+            number = self.chosen.get(device, 0) + 1
+            if number > self._most_participations:
+                # The budget has room for as many choices as participations.
+                continue
+            self.chosen[device] = number
             noise = NoiseSource(SeededSource(f"simulated choice:{self.seed}:{device}:{number}"))
             told[device] = response.decode(response.answer(choice, noise).payload)
         return told
