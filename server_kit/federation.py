@@ -15,7 +15,7 @@ import copy
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -63,6 +63,8 @@ class FederationState:
     """Where the answer of a device that was asked belongs."""
     steps: int = 0
     """Folds of all cohorts."""
+    suggested: dict[DeviceId, CohortId] = field(default_factory=dict)
+    """Where the latest splits put devices."""
     sated: set[CohortId] = field(default_factory=set)
     """Leaves that have asked all they could; there is no use in asking again before something happens."""
 
@@ -122,6 +124,14 @@ class Federation:
     @property
     def task(self) -> LocalTask:
         return self.plan.task
+
+    @property
+    def steps(self) -> int:
+        return self.state.steps
+
+    @property
+    def suggested(self) -> Mapping[DeviceId, CohortId]:
+        return self.state.suggested
 
     @property
     def is_told(self) -> bool:
@@ -365,6 +375,8 @@ class Federation:
                 aggregation=self._inherited(parent.aggregation),
                 selection=copy.deepcopy(parent.selection),
             )
+        if getattr(self.plan.strategy.matcher, "asks_for_choices", False):
+            self.state.suggested.update((device, children[part]) for device, part in split.members.items())
         # Whoever has not been heard goes where most go.
         most = Counter(split.members.values()).most_common(1)[0][0] if split.members else 0
         if getattr(self.plan.strategy.matcher, "keeps_table", False):

@@ -209,6 +209,9 @@ class Fleet(Protocol):
     def choices(self, devices: Sequence[DeviceId], models: torch.Tensor) -> Mapping[DeviceId, int]:
         """Which of these models each device finds best on its own data, as it is willing to tell."""
 
+    def candour(self, options: int) -> float:
+        """How likely it is that a choice among so many is told as it is; 1 where nothing is randomised."""
+
     def tell(self, answers: Sequence[Answer], leaves: Sequence[CohortId]) -> None:
         """Bring feedback to the devices' records."""
 
@@ -306,6 +309,14 @@ class Federated(Protocol):
     @property
     def task(self) -> LocalTask:
         """What devices do in a usual round."""
+
+    @property
+    def steps(self) -> int:
+        """Folds of all cohorts so far."""
+
+    @property
+    def suggested(self) -> Mapping[DeviceId, CohortId]:
+        """Where the latest splits put devices."""
 
     @property
     def is_told(self) -> bool:

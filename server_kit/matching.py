@@ -13,7 +13,7 @@ from server_kit.interfaces import CheckIn
 if TYPE_CHECKING:
     import numpy as np
 
-    from server_kit.interfaces import CohortId, Federated
+    from server_kit.interfaces import CohortId, DeviceId, Federated, Memory
 
 
 @dataclass(frozen=True)
@@ -59,20 +59,31 @@ class BestModel:
 class OwnChoice:
     """The device chooses among the leaves' models by its own data, and keeps to it until the tree changes.
 
-    Costs the download of all leaves' models for each device that takes part after a change, and one answer.
+    After a split it goes first where the founders put it, if they did. With `renew_steps` it looks again once so
+    many steps of the federation have passed. Each look costs the download of all leaves' models, and one answer.
     """
 
+    renew_steps: int | None = None
     asks_for_choices: ClassVar[bool] = True
 
     def match(self, check_ins: Sequence[CheckIn], federation: Federated, rng: np.random.Generator) -> list[CohortId]:
         leaves = list(federation.leaves)
         if len(leaves) == 1:
             return leaves * len(check_ins)
-        kept = federation.memory.get("chosen", {}) if federation.memory.get("chosen_among") == leaves else {}
-        asked = [each.device for each in check_ins if each.device not in kept or each.changed]
+        known: Memory = federation.memory.get("chosen", {})
+        if known.get("among") != leaves:
+            suggested = {device: leaf for device, leaf in federation.suggested.items() if leaf in leaves}
+            known = {"among": leaves, "leaf": suggested, "step": dict.fromkeys(suggested, federation.steps)}
+        asked = [each.device for each in check_ins if self._must_ask(each, known, federation.steps)]
         models = torch.stack([federation.model(leaf) for leaf in leaves])
         told = {device: leaves[choice] for device, choice in federation.fleet.choices(asked, models).items()}
-        found = kept | told
+        found: dict[DeviceId, CohortId] = known["leaf"] | told
         if federation.is_told:
-            federation.memory["chosen"], federation.memory["chosen_among"] = found, leaves
+            steps = known["step"] | dict.fromkeys(told, federation.steps)
+            federation.memory["chosen"] = {"among": leaves, "leaf": found, "step": steps}
         return [found.get(each.device) or leaves[int(rng.integers(len(leaves)))] for each in check_ins]
+
+    def _must_ask(self, check_in: CheckIn, known: Memory, step: int) -> bool:
+        if check_in.changed or check_in.device not in known["leaf"]:
+            return True
+        return self.renew_steps is not None and step - known["step"][check_in.device] >= self.renew_steps

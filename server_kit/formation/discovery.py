@@ -5,8 +5,9 @@ are judged by the same measure, how much of the devices' real differences they e
 out (`clustering.heterogeneity`). Nothing is split before several steps agree. Children start where their founders
 were heading, so that every device can tell from its own data which of them is its own (`matching.OwnChoice`).
 
-Where privacy leaves no usable update, because noise as a whole drowns directions, there is nothing to judge by:
-then `blind` children start apart at random, devices choose among them, and `Gated` undoes what does not help.
+Where privacy leaves nothing to judge by (noise drowns directions, and halves would be releases of their own), groups
+by labels are tried as they are; without those, children start apart at random and devices choose among them. In both
+cases `Gated` undoes what does not help.
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ class Discovery(Never):
     most_groups: int = 8
     least_members: int = 5
     most_cohorts: int = 16
+    blind_groups: int = 0
+    """How many children to try where there is nothing to go by; fewer than 2 for none."""
     sketch: int | None = None
 
     @property
@@ -104,7 +107,9 @@ class Discovery(Never):
         self._summarise(newcomers, federation, rng)
 
     def look(self, seen: Seen, memory: Memory, federation: Federated, rng: np.random.Generator) -> Look:
-        if seen.halves is None or len(seen.devices) < 2:
+        if seen.halves is None:
+            return Look(self._unjudged(seen, memory, federation))
+        if len(seen.devices) < 2:
             return Look()
         history = [*memory.get("steps", []), Step.of(seen, seen.halves)][-self.steps :]
         memory["steps"] = history
@@ -154,15 +159,40 @@ class Discovery(Never):
             found += self._judged(history, dict(zip(devices, labels.tolist(), strict=True)), "updates")
         return found
 
+    def _unjudged(self, seen: Seen, memory: Memory, federation: Federated) -> Split | None:
+        """A split on trial, once, of a cohort whose updates say nothing."""
+        memory["count"] = memory.get("count", 0) + 1
+        if memory["count"] != self.steps or len(federation.leaves) > 1:
+            return None
+        labels: Mapping[DeviceId, int] = federation.memory.get("clusters", {})
+        kept = self._large_enough(labels)
+        room = self.most_cohorts - len(federation.leaves) + 1
+        if 2 <= len(kept) <= room:
+            members = {device: kept[label] for device, label in labels.items() if label in kept}
+            return Split(seen.cohort, len(kept), members, None, f"{len(kept)} groups by labels, on trial")
+        if self.blind_groups < 2:
+            return None
+        parent, start = federation.model(seen.cohort), federation.fresh_model(0)
+        apart = [federation.fresh_model(number) - start for number in range(self.blind_groups)]
+        models = [parent + difference for difference in apart]
+        return Split(seen.cohort, self.blind_groups, {}, models, f"{self.blind_groups} random starts, on trial")
+
+    def _large_enough(self, labels: Mapping[DeviceId, int]) -> dict[int, int]:
+        """New numbers for the groups that have enough members; none if they leave too many out."""
+        sizes = np.bincount(list(labels.values())) if labels else np.zeros(0, dtype=np.int64)
+        kept = np.flatnonzero(sizes >= self.least_members).tolist()
+        if sum(sizes[group] for group in kept) < 0.8 * sizes.sum():
+            return {}
+        return {group: number for number, group in enumerate(kept)}
+
     def _rank(self, proposal: Proposal) -> tuple[float, float]:
         if proposal.left <= self.little:
             return 0.0, float(proposal.groups)
         return 1.0, proposal.left + self.cost_of_group * proposal.groups
 
     def _judged(self, history: Sequence[Step], labels: Mapping[DeviceId, int], source: str) -> list[Proposal]:
-        sizes = np.bincount(list(labels.values())) if labels else np.zeros(0, dtype=np.int64)
-        kept = {group: number for number, group in enumerate(np.flatnonzero(sizes >= self.least_members).tolist())}
-        if len(kept) < 2 or sum(sizes[group] for group in kept) < 0.8 * sizes.sum():
+        kept = self._large_enough(labels)
+        if len(kept) < 2:
             return []
         # Few devices that fit nowhere do not stand in the way; they will choose.
         named = {device: kept[label] for device, label in labels.items() if label in kept}

@@ -80,20 +80,27 @@ class Gated:
         if len(children) < 2:
             return None
         merged = torch.stack([federation.model(child) for child in children]).mean(dim=0)
-        preferring, asked = self._preferences(children, merged, federation)
-        share = preferring / max(1, asked)
-        error = math.sqrt(max(share * (1 - share), 1 / max(1, asked)) / max(1, asked))
-        if asked and share - self.deviations * error > self.least_share:
+        share, error = self._preferring(children, merged, federation)
+        if share - self.deviations * error > self.least_share:
             return None
-        return Merge(parent, merged, f"only {preferring} of {asked} devices do better in their own cohort")
+        return Merge(parent, merged, f"only {share:.0%} ± {error:.0%} of devices do better in their own cohort")
 
-    def _preferences(
+    def _preferring(
         self, children: Sequence[CohortId], merged: torch.Tensor, federation: Federated
-    ) -> tuple[int, int]:
+    ) -> tuple[float, float]:
+        """The share of devices that do better with their child's model, and its standard error.
+
+        Where answers are randomised, the share that was told is p·share + (1−p)·(1−share), which can be undone.
+        """
         preferring = asked = 0
         for child in children:
             devices = list(dict.fromkeys(reversed(federation.memory["lately"].get(child, []))))[: self.asked]
             chosen = federation.fleet.choices(devices, torch.stack([merged, federation.model(child)]))
             preferring += sum(chosen.values())
             asked += len(chosen)
-        return preferring, asked
+        if not asked:
+            return 0.0, 1.0
+        told = preferring / asked
+        error = math.sqrt(max(told * (1 - told), 1 / asked) / asked)
+        honest = federation.fleet.candour(2)
+        return (told - (1 - honest)) / (2 * honest - 1), error / (2 * honest - 1)

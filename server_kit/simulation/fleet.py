@@ -332,13 +332,17 @@ class SimulatedFleet:
         told = {}
         for device, choice in zip(devices, best, strict=True):
             number = self.chosen.get(device, 0) + 1
-            if number > self._most_participations:
-                # The budget has room for as many choices as participations.
+            if number > self.privacy.terms.most_choices:
                 continue
             self.chosen[device] = number
             noise = NoiseSource(SeededSource(f"simulated choice:{self.seed}:{device}:{number}"))
             told[device] = response.decode(response.answer(choice, noise).payload)
         return told
+
+    def candour(self, options: int) -> float:
+        if self.privacy is None:
+            return 1.0
+        return RandomizedResponse(options, self.privacy.choice_epsilon).probability_of_truth
 
     @contextlib.contextmanager
     def in_private(self) -> Iterator[None]:

@@ -30,8 +30,8 @@ class PrivacyTerms:
     """A budget for each device: (`epsilon`, `delta`) for one record of it, or for all that it holds.
 
     The budget is planned for `participations` rounds, for the summaries that a strategy asks for, and for a
-    choice between models in each round at `choice_epsilon` if it asks for those; then a device takes part no
-    more. Record level: DP-SGD with Poisson batches. Device level: the update is clipped and noised as a whole.
+    choice between models in each round, or for `choices` of them, at `choice_epsilon` each if it asks for those;
+    then a device takes part no more. Record level: DP-SGD with Poisson batches. Device level: the update is clipped and noised as a whole.
     Losses are never told.
     """
 
@@ -42,6 +42,11 @@ class PrivacyTerms:
     clip_norm: float = 1.0
     relation: Literal["replace", "add_remove"] = "replace"
     choice_epsilon: float = 0.0
+    choices: int | None = None
+
+    @property
+    def most_choices(self) -> int:
+        return self.participations if self.choices is None else self.choices
 
     def __post_init__(self) -> None:
         if self.participations < 1 or not self.clip_norm > 0 or not self.choice_epsilon >= 0:
@@ -68,7 +73,7 @@ class PrivacyTerms:
                 "another preset; nothing was started"
             )
         plans = [
-            SpendingPlan(self, self._noise(summary + choice * self.participations, *work), summary, choice, *work)
+            SpendingPlan(self, self._noise(summary + choice * self.most_choices, *work), summary, choice, *work)
             for work in (costliest(task, records) if record else [(Fraction(1), 1)])
         ]
         return max(plans, key=lambda plan: plan.noise_multiplier)
