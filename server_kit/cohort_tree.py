@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from server_kit.interfaces import CohortId
@@ -58,7 +59,11 @@ class CohortTree:
 
     def leaves(self) -> list[CohortId]:
         """The cohorts that train, in the order of their paths."""
-        return [cohort for cohort in self._below(ROOT) if not self.children.get(cohort)]
+        return list(self._leaves)
+
+    @cached_property
+    def _leaves(self) -> tuple[CohortId, ...]:
+        return tuple(cohort for cohort in self._below(ROOT) if not self.children.get(cohort))
 
     def is_leaf(self, cohort: CohortId) -> bool:
         return self.exists(cohort) and not self.children.get(cohort)

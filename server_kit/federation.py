@@ -143,6 +143,9 @@ class Federation:
     def fresh_model(self, number: int) -> torch.Tensor:
         return self.plan.fresh_model(number)
 
+    def clustering(self, cohort: CohortId) -> Memory:
+        return self.state.cohorts[cohort].clustering
+
     def members(self, cohort: CohortId) -> Sequence[DeviceId]:
         return [device for device, home in self.memory.get("assigned", {}).items() if home == cohort]
 
@@ -206,13 +209,14 @@ class Federation:
         watch = Watch(strategy.formation.wants, self.plan.seed)
         if hasattr(strategy.aggregator, "cohort_alpha"):
             state.aggregation["members"] = len(self.members(leaf))
+            state.aggregation["population"] = max(1, len(self.memory.get("assigned", {})))
         outcome = self._cohort(leaf).fold(now_seconds, watch.see if watch.is_on else None)
         self.state.steps += 1
         for device in outcome.arrived:
             self._participated(device, outcome)
         if strategy.shares_places:
             strategy.selector.observe(outcome, self.memory.setdefault("selection", {}))
-        change = self._look(leaf, watch)
+        change = self._look(leaf, watch, outcome.arrived)
         self._mix()
         self.state.sated.clear()
         return outcome, change
@@ -339,19 +343,29 @@ class Federation:
         self.state.views[device] = replace(
             view,
             loss=outcome.losses.get(device, view.loss),
+            samples=round(outcome.weights[device]) if device in outcome.weights else view.samples,
             participations=view.participations + 1,
             last_round=outcome.round,
         )
 
     # Structure
 
-    def _look(self, leaf: CohortId, watch: Watch) -> Change | None:
+    def _look(self, leaf: CohortId, watch: Watch, arrived: Sequence[DeviceId]) -> Change | None:
         strategy, state = self.plan.strategy, self.state.cohorts[leaf]
         rate = getattr(strategy.aggregator, "cohort_alpha", None)
         seen = watch.seen(leaf, state.round, self.state.claims, None if rate is None else rate(state.aggregation))
+        if not watch.is_on:
+            seen = replace(seen, devices=tuple(arrived))
         look = strategy.formation.look(seen, state.clustering, self, self._rng(f"look {leaf}"))
         self.fleet.tell(look.answers, self.leaves)
-        return None if look.decision is None else self._apply(look.decision)
+        decision = look.decision
+        return None if decision is None or not self._has_places_for(decision) else self._apply(decision)
+
+    def _has_places_for(self, decision: Decision) -> bool:
+        """Where leaves have places of their own, there cannot be more leaves than places."""
+        if isinstance(decision, Merge) or self.plan.strategy.shares_places:
+            return True
+        return len(self.leaves) + decision.parts - 1 <= self.plan.participants
 
     def _apply(self, decision: Decision) -> Change:
         if isinstance(decision, Split):

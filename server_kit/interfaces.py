@@ -82,6 +82,7 @@ class RoundOutcome:
     losses: Mapping[DeviceId, float] = field(default_factory=dict)
     latencies_seconds: Mapping[DeviceId, float] = field(default_factory=dict)
     accuracy: float | None = None
+    weights: Mapping[DeviceId, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -326,6 +327,9 @@ class Federated(Protocol):
 
     def fresh_model(self, number: int) -> torch.Tensor:
         """Another random start; number 0 is the one the federation began with."""
+
+    def clustering(self, cohort: CohortId) -> Memory:
+        """What structure remembers about one cohort."""
 
     def members(self, cohort: CohortId) -> Sequence[DeviceId]:
         """The devices assigned to a cohort, where the server keeps such a table."""

@@ -206,6 +206,7 @@ class Cohort:
             arrived=tuple(usable.losses),
             duration_seconds=now_seconds - (state.opened_at_seconds or 0.0),
             losses={device: loss for device, loss in usable.losses.items() if loss is not None},
+            weights=dict(usable.weights),
         )
         self.selector.observe(outcome, state.selection)
         state.arrived.clear()
@@ -256,6 +257,7 @@ class Usable:
         self._shape = shape
         self.refused: Counter[str] = Counter()
         self.losses: dict[DeviceId, float | None] = {}
+        self.weights: dict[DeviceId, float] = {}
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -264,6 +266,7 @@ class Usable:
         # Counted afresh in each pass, since an aggregator may read more than once.
         self.refused.clear()
         self.losses.clear()
+        self.weights.clear()
         for update in self._updates:
             if update.delta.shape != self._shape:
                 self.refused["of another shape"] += 1
@@ -271,6 +274,7 @@ class Usable:
                 self.refused["not finite"] += 1
             else:
                 self.losses[update.device] = update.loss
+                self.weights[update.device] = update.weight
                 yield update
 
 

@@ -36,7 +36,9 @@ class Form:
     def __init__(self, spec: Mlp | Cnn, data: DeviceData, batch_size: int, epochs: int, settings: dict) -> None:
         task = LocalTask(workload.LEARNING_RATE, batch_size=batch_size, epochs=epochs, **settings)
         devices = list(data)
-        self._work = RoundWork(spec.initial(0)[None], data, devices, [0] * len(devices), task, 1, 0, False)
+        self._work = RoundWork(
+            spec.initial(0)[None], data, devices, [0] * len(devices), task, 1, [0] * len(devices), False
+        )
         self._row_space = prefers_row_space(spec, workload.SAMPLES, task)
         self.devices = devices_per_chunk(spec, workload.SAMPLES, row_space=self._row_space)
         self._bench, self._room = Bench(spec), Workspace()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -54,6 +54,12 @@ class NormBound:
 
     def aggregate(self, model: torch.Tensor, updates: Updates, memory: Memory) -> torch.Tensor:
         return self.inner.aggregate(model, _Bounded(updates, self.bound), memory)
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else the rule inside can do (CASA tells how far an arrival moves the model)."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.inner, name)
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,8 @@ class CasaDecay:
 
     alpha: float = 0.6
     omega_floor: float = 0.1
-    population: int = 100
+    population: int | None = None
+    """n₀: the devices there are; None for those that the server knows of."""
 
     def aggregate(self, model: torch.Tensor, updates: Updates, memory: Memory) -> torch.Tensor:
         for update in updates:
@@ -67,13 +68,13 @@ class CasaDecay:
         return model.clone()
 
     def inherited(self, memory: Memory) -> Memory:
-        """What a child takes over at a split: nothing, its clock begins anew."""
-        del memory
-        return {}
+        """What a child takes over at a split: its clock begins anew."""
+        return {name: value for name, value in memory.items() if name == "population"}
 
     def cohort_alpha(self, memory: Memory) -> float:
         merges: int = memory.get("merges", 0)
-        omega = max(self.omega_floor, 1 / math.sqrt(1 + merges / self.population))
+        devices: int = self.population or memory.get("population", 1)
+        omega = max(self.omega_floor, 1 / math.sqrt(1 + merges / devices))
         divisor = max(1.0, math.log(max(1, memory.get("members", 1))))
         return min(1.0, max(0.0, self.alpha * omega / divisor))
 

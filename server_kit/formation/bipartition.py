@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -9,12 +10,13 @@ import torch
 
 from server_kit.clustering import CflCriterion, bipartition
 from server_kit.formation.never import Never
+from server_kit.formation.newcomers import to_largest
 from server_kit.interfaces import Look, Split, Wants
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from server_kit.interfaces import Federated, Memory, Seen
+    from server_kit.interfaces import DeviceId, Federated, Memory, Seen
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,10 @@ class Bipartition(Never):
         del rng
         federation.memory["assigned"] = dict.fromkeys(federation.fleet.waiting(0.0), "0")
         return None
+
+    def welcome(self, newcomers: Sequence[DeviceId], federation: Federated, rng: np.random.Generator) -> None:
+        del rng
+        to_largest(newcomers, federation)
 
     def look(self, seen: Seen, memory: Memory, federation: Federated, rng: np.random.Generator) -> Look:
         del rng

@@ -48,7 +48,7 @@ class Step:
     @classmethod
     def of(cls, seen: Seen, halves: tuple[torch.Tensor, torch.Tensor]) -> Step:
         first, second = (half - half.mean(dim=0) for half in halves)
-        total = float(first.double().square().sum() + second.double().square().sum()) / 2
+        total = float(first.square().sum(dtype=torch.float64) + second.square().sum(dtype=torch.float64)) / 2
         return cls(seen.devices, seen.updates, (first @ second.T).double(), total)
 
     def left_within(self, rows: Sequence[int], labels: Labels) -> float:

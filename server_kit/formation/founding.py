@@ -60,7 +60,9 @@ class Founding(Never):
 
     def look(self, seen: Seen, memory: Memory, federation: Federated, rng: np.random.Generator) -> Look:
         del memory
-        due = seen.cohort == ROOT and seen.round == self.at_round
+        # Where nobody was there to found anything, the first step does.
+        late = self.at_round == 0 and "founders" not in federation.memory
+        due = seen.cohort == ROOT and (late or seen.round == self.at_round > 0)
         return Look(self._found(list(federation.memory.get("present", [])), federation, rng) if due else None)
 
     def welcome(self, newcomers: Sequence[DeviceId], federation: Federated, rng: np.random.Generator) -> None:
@@ -94,6 +96,7 @@ class Founding(Never):
             return None
         memory["rows"] = {}
         if found.count < 2:
+            memory["assigned"] = dict.fromkeys(rows, ROOT)
             return None
         means: torch.Tensor = memory["means"]
         models = [memory["start"] + mean for mean in means] if self.start == "mean_update" else None

@@ -51,6 +51,7 @@ class Gated:
         inner = self.inner.look(seen, memory, federation, rng)
         federation.memory.setdefault("lately", {}).setdefault(seen.cohort, []).extend(seen.devices)
         paused = federation.memory.setdefault("paused", {})
+        paused[seen.cohort] = paused.get(seen.cohort, 0) - 1
         verdict = self._verdict(seen, federation)
         if verdict is not None:
             paused[verdict.cohort] = self.pause
@@ -59,7 +60,6 @@ class Gated:
             if paused.get(seen.cohort, 0) > 0:
                 return Look(None, inner.answers)
             self._put_on_trial(seen.cohort, federation)
-        paused[seen.cohort] = paused.get(seen.cohort, 0) - 1
         return inner
 
     def _put_on_trial(self, cohort: CohortId, federation: Federated) -> None:
@@ -74,7 +74,9 @@ class Gated:
         children = [leaf for leaf in federation.leaves if parent_of(leaf) == parent]
         counted = trials[parent]
         counted[seen.cohort] = counted.get(seen.cohort, 0) + 1
-        if any(counted.get(child, 0) < self.steps for child in children):
+        # A child that nobody visits must not keep the trial open.
+        patience = self.steps if len(counted) == len(children) else 3 * self.steps
+        if min(counted.get(child, patience) for child in children) < self.steps or max(counted.values()) < patience:
             return None
         del trials[parent]
         if len(children) < 2:

@@ -54,7 +54,7 @@ class Online(Never):
         if not seen.devices:
             return Look()
         rewards = self._rewards(seen, federation)
-        before = _labels_before(seen)
+        before = _labels_before(seen, self.clusterer.clusters)
         labels = self._labels(seen, before, memory, rng)
         known = memory.setdefault("labels", {})
         decision = self._decision(seen, memory, federation)
@@ -125,11 +125,12 @@ def _claims(seen: Seen, device: DeviceId) -> bool:
     return claim is not None and claim.cohort == seen.cohort and claim.reward > 0
 
 
-def _labels_before(seen: Seen) -> Labels:
-    """The sub-clusters that devices brought along."""
+def _labels_before(seen: Seen, clusters: int) -> Labels:
+    """The sub-clusters that devices brought along; one that does not exist is none."""
     labels = np.full(len(seen.devices), UNLABELLED, dtype=np.int64)
     for row, device in enumerate(seen.devices):
         claim = seen.claims.get(device)
-        if claim is not None and claim.cohort == seen.cohort and claim.sub_cluster is not None:
-            labels[row] = claim.sub_cluster
+        brought = None if claim is None or claim.cohort != seen.cohort else claim.sub_cluster
+        if brought is not None and 0 <= brought < clusters:
+            labels[row] = brought
     return labels

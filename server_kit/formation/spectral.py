@@ -15,6 +15,7 @@ import torch
 from server_kit.clustering import Buffered, Clustering, SpectralSplit, affinity, comparable_updates, cosine_similarity
 from server_kit.cohort_tree import ROOT
 from server_kit.formation.never import Never
+from server_kit.formation.newcomers import to_largest
 from server_kit.interfaces import Look, Split, Wants
 
 if TYPE_CHECKING:
@@ -51,13 +52,13 @@ class Spectral(Never):
 
     def welcome(self, newcomers: Sequence[DeviceId], federation: Federated, rng: np.random.Generator) -> None:
         del rng
-        largest = max(federation.leaves, key=lambda leaf: len(federation.members(leaf)))
-        for device in newcomers:
-            if federation.memory["assigned"].setdefault(device, largest) == largest and len(federation.leaves) > 1:
-                federation.memory.setdefault("new", {})[device] = True
+        new = [device for device in newcomers if device not in federation.memory.get("assigned", {})]
+        to_largest(new, federation)
+        if len(federation.leaves) > 1:
+            federation.memory.setdefault("new", {}).update(dict.fromkeys(new, True))
 
     def look(self, seen: Seen, memory: Memory, federation: Federated, rng: np.random.Generator) -> Look:
-        buffers = federation.memory.setdefault("buffers", {}).setdefault(seen.cohort, {})
+        buffers = memory.setdefault("buffers", {})
         for device, version, update in zip(seen.devices, seen.versions, seen.updates.unbind(), strict=True):
             if federation.memory.get("new", {}).pop(device, False):
                 _settle(device, update, federation)
@@ -83,7 +84,7 @@ class Spectral(Never):
 def _settle(device: DeviceId, update: torch.Tensor, federation: Federated) -> None:
     """Move a newcomer to the cohort whose latest updates have the highest mean cosine with its first one."""
     latest = {
-        leaf: [entries[-1].update for entries in federation.memory["buffers"].get(leaf, {}).values()]
+        leaf: [entries[-1].update for entries in federation.clustering(leaf).get("buffers", {}).values()]
         for leaf in federation.leaves
     }
     scores = {

@@ -113,20 +113,32 @@ class SimulatedFleet:
             self.told_stage.update(dict.fromkeys(devices, self.population.stages.stage(self.round)))
         lost = self._lost(devices) if exploring else set()
         probability = self.exploration.probability(self.round) if exploring else 0.0
-        return [self._check_in(device, leaves, probability, device in lost, shifted) for device in devices]
+        numbers = np.array([self.population.index(device) for device in devices], dtype=np.int64)
+        whether, where = (uniforms(self.seed, name, numbers, self.round) for name in ("explore", "explore where"))
+        chances = map(_Chance, whether.tolist(), where.tolist())
+        return [
+            self._check_in(device, leaves, probability, chance, lost=device in lost, changed=device in shifted)
+            for device, chance in zip(devices, chances, strict=True)
+        ]
 
     def _check_in(
-        self, device: DeviceId, leaves: Sequence[CohortId], explore: float, lost: bool, shifted: frozenset[DeviceId]
+        self,
+        device: DeviceId,
+        leaves: Sequence[CohortId],
+        explore: float,
+        chance: _Chance,
+        *,
+        lost: bool,
+        changed: bool,
     ) -> CheckIn:
         if lost:
             self.records.pop(device, None)
         record = self.records.get(device)
-        changed = device in shifted
         if record is None or len(leaves) == 1:
             affinity = None if record is None else record.affinities.get(leaves[0])
             sub_cluster = None if affinity is None else affinity.sub_cluster
             return CheckIn(device, leaves[0] if len(leaves) == 1 else None, sub_cluster, changed=changed)
-        cohort = record.choose(leaves, explore, _Chance(self.seed, self.population.index(device), self.round))
+        cohort = record.choose(leaves, explore, chance)
         known = record.affinities.get(cohort)
         sub_cluster = None if known is None else known.sub_cluster
         return CheckIn(device, cohort, sub_cluster, record.reward(cohort), changed)
@@ -386,15 +398,14 @@ class SimulatedFleet:
 class _Chance:
     """What a device draws in a round: the same whatever else happens."""
 
-    seed: int
-    device: int
-    round: int
+    whether: float
+    where: float
 
     def random(self) -> float:
-        return float(uniforms(self.seed, "explore", np.array([self.device]), self.round)[0])
+        return self.whether
 
     def below(self, bound: int) -> int:
-        return int(uniforms(self.seed, "explore where", np.array([self.device]), self.round)[0] * bound)
+        return int(self.where * bound)
 
 
 @dataclass

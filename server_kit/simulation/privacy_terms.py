@@ -31,8 +31,8 @@ class PrivacyTerms:
 
     The budget is planned for `participations` rounds, for the summaries that a strategy asks for, and for a
     choice between models in each round, or for `choices` of them, at `choice_epsilon` each if it asks for those;
-    then a device takes part no more. Record level: DP-SGD with Poisson batches. Device level: the update is clipped and noised as a whole.
-    Losses are never told.
+    then a device takes part no more. Record level: DP-SGD with Poisson batches. Device level: the update is clipped
+    and noised as a whole. Losses are never told.
     """
 
     unit: Literal["record", "device"] = "record"

@@ -116,6 +116,8 @@ class _Simulation:
         self.begin()
         while not self._is_over() and self.step():
             pass
+        if self._points[-1].progress.round != self.fleet.round:
+            self._evaluate()
         return self._run()
 
     def begin(self) -> None:

@@ -44,6 +44,8 @@ def train_alone(
     seconds = population.latency.seconds(numbers, 0, bytes_down=0.0, bytes_up=0.0, steps=steps)
     points: list[Point] = []
     for turn in range(turns + 1):
+        if turn * float(seconds.mean()) > settings.max_seconds:
+            break
         now = turn * settings.rounds // turns
         if turn:
             data = population.device_data("train", now)
