@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from server_kit.aggregation import CasaDecay
+from server_kit.objectives import SparseMasked
 from server_kit.parts import PARTS
 from server_kit.places import Place
 from server_kit.reading import Reader
@@ -139,6 +142,10 @@ def strategy(name: str, overrides: Mapping[str, Any] | None = None) -> Strategy:
         raise Place("presets").unknown("preset", name, PRESETS)
     table = _laid_over(PRESETS[name], overrides or {})
     given = Reader(Path(), PARTS).settings(table, place, Strategy, without={"name"})
+    objective, aggregator = given.get("objective"), given.get("aggregator")
+    if isinstance(objective, SparseMasked) and isinstance(aggregator, CasaDecay):
+        # How much a late answer counts is one setting, not two.
+        given["objective"] = replace(objective, aggregator=aggregator)
     return Strategy(name=name, **given)
 
 

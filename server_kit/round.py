@@ -77,6 +77,7 @@ class Ticket:
     device: DeviceId
     base_version: int
     staleness: int
+    asked_at_seconds: float = 0.0
 
 
 class Shelf(Protocol):
@@ -138,8 +139,11 @@ class Cohort:
         As many as the pace wants, or as `places` says where someone above the cohort has counted.
         """
         state = self.state
-        # A device counts once in a round; where there are none, it may go on at once.
-        taken = {ticket.device for ticket in state.arrived} if self.pace.in_flight is None else set()
+        # A device counts once in a round; where there are none, it may go on as soon as it has answered.
+        done = state.arrived
+        if self.pace.in_flight is not None:
+            done = [ticket for ticket in done if ticket.asked_at_seconds == now_seconds]
+        taken = {ticket.device for ticket in done}
         free = [view for view in waiting if view.device not in state.asked and view.device not in taken]
         wanted = self.wanted(now_seconds) if places is None else places
         opening = state.opened_at_seconds is None
@@ -166,7 +170,7 @@ class Cohort:
             return self._refuse(Verdict.NOT_ASKED)
         if verdict is Verdict.LATE and not self.pace.fold_late:
             return self._refuse(Verdict.LATE)
-        state.arrived.append(Ticket(device, asked.version, state.version - asked.version))
+        state.arrived.append(Ticket(device, asked.version, state.version - asked.version, asked.at_seconds))
         return verdict
 
     def lost(self, device: DeviceId) -> None:

@@ -24,14 +24,15 @@ class Bipartition(Never):
     """Looks at the last update of every member; with partial participation these differ in age.
 
     Norms depend on the model, so the criterion's two thresholds are shares of the largest norm in the first step
-    unless `absolute`. `quorum` of the members must have been seen. `gamma_max` asks that the sides be unlike.
+    unless `absolute`. `quorum` of the members must have been seen. `gamma_max` asks that the sides be unlike: at 0
+    devices that are all alike are cut into a dozen cohorts.
     """
 
     mean_norm_below: float = 0.1
     largest_norm_above: float = 0.3
     after_round: int = 20
     least_members: int = 3
-    gamma_max: float = 0.0
+    gamma_max: float = 0.6
     quorum: float = 0.9
     absolute: bool = False
     sketch: int | None = None

@@ -116,7 +116,7 @@ class Discovery(Never):
         memory["count"] = memory.get("count", 0) + 1
         room = self.most_cohorts - len(federation.leaves) + 1
         # A proposal that failed will not be better for one step more.
-        if len(history) < self.steps or room < 2 or memory["count"] % (self.steps // 2):
+        if len(history) < self.steps or room < 2 or memory["count"] % max(1, self.steps // 2):
             return Look()
         if signal_of(history, self.deviations) <= self.signal:
             return Look()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,10 @@ _TOGETHER = 64  # devices whose halves are held until their updates are there
 _HARDLY = 1e-4  # a learning rate at which a model stays where it is
 
 
+Key = tuple[DeviceId, float]
+"""A device and when it was asked: an answer of its own."""
+
+
 @dataclass
 class Tally:
     """What the fleet has spent."""
@@ -60,10 +64,15 @@ class Expected:
     """An answer under way: what was asked, when it comes, and which participation of the device it is."""
 
     order: Order
+    asked_at_seconds: float
     at_seconds: float
     number: int
     round: int
     """The run's round when it was asked: it trains on what it has then."""
+
+    @property
+    def key(self) -> Key:
+        return self.order.device, self.asked_at_seconds
 
 
 @dataclass
@@ -82,10 +91,13 @@ class SimulatedFleet:
     """The run's round, which decides what has changed and who has joined."""
     records: dict[DeviceId, AffinityRecord] = field(default_factory=dict)
     expected: dict[DeviceId, Expected] = field(default_factory=dict)
+    """Who is out."""
+    delivered: dict[Key, Expected] = field(default_factory=dict)
+    """Answers that have arrived and are not folded yet."""
     participations: dict[DeviceId, int] = field(default_factory=dict)
     summarised: dict[DeviceId, int] = field(default_factory=dict)
     chosen: dict[DeviceId, int] = field(default_factory=dict)
-    trained: dict[DeviceId, Update] = field(default_factory=dict)
+    trained: dict[Key, Update] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
     told_stage: dict[DeviceId, int] = field(default_factory=dict)
     """The latest change of its data that each device has spoken of."""
@@ -98,7 +110,10 @@ class SimulatedFleet:
 
     def waiting(self, now_seconds: float) -> Sequence[DeviceId]:
         there = self.population.waiting(now_seconds, self.round)
-        busy, most = self.expected, self._most_participations
+        busy, most = set(self.expected), self._most_participations
+        if not self.trains_ahead:
+            # In rounds a device is done when its answer has been folded.
+            busy.update(device for device, _ in self.delivered)
         return [device for device in there if device not in busy and self.participations.get(device, 0) < most]
 
     @property
@@ -164,7 +179,6 @@ class SimulatedFleet:
     def dispatch(self, orders: Sequence[Order], now_seconds: float) -> None:
         for one in self._under_way(orders, now_seconds):
             self.expected[one.order.device] = one
-            self.trained.pop(one.order.device, None)
 
     def _under_way(self, orders: Sequence[Order], now_seconds: float) -> list[Expected]:
         """Devices set to work, and what that costs."""
@@ -182,7 +196,7 @@ class SimulatedFleet:
         for order, seconds in zip(orders, latencies, strict=True):
             number = self.participations.get(order.device, 0)
             self.participations[order.device] = number + 1
-            under_way.append(Expected(order, now_seconds + float(seconds), number, self.round))
+            under_way.append(Expected(order, now_seconds, now_seconds + float(seconds), number, self.round))
         self.tally.bytes_down += int(down.sum())
         self.tally.bytes_up += int(up.sum())
         self.tally.steps += int(steps.sum())
@@ -190,37 +204,38 @@ class SimulatedFleet:
 
     def arrives(self, device: DeviceId, now_seconds: float) -> bool:
         """The time of an answer has come: False if the device is away and the answer with it."""
+        expected = self.expected.pop(device)
         if self.population.available(device, now_seconds):
+            self.delivered[expected.key] = expected
             return True
-        self.forget([device])
+        self.trained.pop(expected.key, None)
         return False
 
-    def forget(self, devices: Sequence[DeviceId]) -> None:
+    def forget(self, keys: Iterable[Key]) -> None:
         """Answers that nobody will read any more."""
-        for device in devices:
-            self.expected.pop(device, None)
-            self.trained.pop(device, None)
+        for key in keys:
+            self.delivered.pop(key, None)
+            self.trained.pop(key, None)
 
     def read(self, tickets: Sequence[Ticket]) -> Updates:
         """The updates behind these tickets; see `Shelf`."""
-        return _Answers(self, [self.expected[ticket.device] for ticket in tickets], tickets)
+        return _Answers(self, [self.delivered[key_of(ticket)] for ticket in tickets], tickets)
 
     def _steps(self, order: Order) -> int:
         return order.task.steps_for(self.population.num_samples(order.device))
 
-    def train(self, due: Sequence[Expected], others: Sequence[Expected] = ()) -> Iterator[Update]:
-        """Train those that are due, and with them `others` whose answers can be worked out already."""
-        yield from self._train_all([*due, *others])
-
-    def _train_all(self, work: Sequence[Expected]) -> Iterator[Update]:
-        groups: dict[tuple[object, ...], list[Expected]] = {}
-        for one in work:
+    def train(self, work: Sequence[Expected]) -> Iterator[tuple[int, Update]]:
+        """The updates of these answers with their places, those that can be worked out together side by side."""
+        groups: dict[tuple[object, ...], list[int]] = {}
+        for place, one in enumerate(work):
             stage = self.population.stages.stage(one.round)
-            groups.setdefault((stage, *_likeness(one.order.task)), []).append(one)
-        for group in groups.values():
-            yield from self._train_alike(group, group[0].order.task)
+            groups.setdefault((stage, *_likeness(one.order.task)), []).append(place)
+        for places in groups.values():
+            alike = [work[place] for place in places]
+            for place, update in self._train_alike(alike, alike[0].order.task):
+                yield places[place], update
 
-    def _train_alike(self, work: Sequence[Expected], task: LocalTask) -> Iterator[Update]:
+    def _train_alike(self, work: Sequence[Expected], task: LocalTask) -> Iterator[tuple[int, Update]]:
         """Devices with the same task, whatever models they start from."""
         if self.privacy is not None:
             task = self.privacy.private(task)
@@ -229,30 +244,28 @@ class SimulatedFleet:
             return
         for start in range(0, len(work), _TOGETHER):
             some = work[start : start + _TOGETHER]
-            halves = {update.device: _kept(update).halves for update in self._train_together(some, _looking(task))}
-            for update in self._train_together(some, replace(task, halves=False)):
-                yield replace(update, halves=halves[update.device])
+            halves = {place: _kept(update).halves for place, update in self._train_together(some, _looking(task))}
+            for place, update in self._train_together(some, replace(task, halves=False)):
+                yield start + place, replace(update, halves=halves[place])
 
-    def _train_together(self, work: Sequence[Expected], task: LocalTask) -> Iterator[Update]:
+    def _train_together(self, work: Sequence[Expected], task: LocalTask) -> Iterator[tuple[int, Update]]:
         models = {id(one.order.model): one.order.model for one in work}
-        place = {key: number for number, key in enumerate(models)}
-        starts = torch.stack(list(models.values()))
-        data = self.population.device_data("train", work[0].round)
+        at = {key: number for number, key in enumerate(models)}
         chunks = self.trainer.train_in_chunks(
-            starts,
-            data,
+            torch.stack(list(models.values())),
+            self.population.device_data("train", work[0].round),
             [one.order.device for one in work],
             task,
             seed=self.seed,
             round_number=[one.number for one in work],
-            start_of=[place[id(one.order.model)] for one in work],
+            start_of=[at[id(one.order.model)] for one in work],
             with_start_losses=self.reports_loss,
         )
         for chunk in chunks:
-            for row, position in enumerate(chunk.positions):
+            for row, place in enumerate(chunk.positions):
                 halves = None if chunk.halves is None else (chunk.halves[0, row], chunk.halves[1, row])
                 loss = None if chunk.start_losses is None else float(chunk.start_losses[row])
-                yield self._update(work[position], chunk.updates[row], int(chunk.steps[row]), halves, loss)
+                yield place, self._update(work[place], chunk.updates[row], int(chunk.steps[row]), halves, loss)
 
     def _update(
         self,
@@ -329,7 +342,7 @@ class SimulatedFleet:
         # Beside what they may be out for, and without an end to it.
         work = self._under_way([Order(device, "", 0, request.model, request.task) for device in able], 0.0)
         self.delay_seconds += max(one.at_seconds for one in work)
-        updates = {update.device: update.delta.clone() for update in self._train_all(work)}
+        updates = {update.device: update.delta.clone() for _, update in self.train(work)}
         return {device: updates[device] for device in able if torch.isfinite(updates[device]).all()}
 
     def choices(self, devices: Sequence[DeviceId], models: torch.Tensor) -> Mapping[DeviceId, int]:
@@ -420,28 +433,30 @@ class _Answers:
         return len(self.due)
 
     def __iter__(self) -> Iterator[Update]:
-        held, staleness = self.fleet.trained, {ticket.device: ticket.staleness for ticket in self.tickets}
-        missing = [one for one in self.due if one.order.device not in held]
+        held, staleness = self.fleet.trained, [ticket.staleness for ticket in self.tickets]
+        missing = [one for one in self.due if one.key not in held]
         size = self.due[0].order.model.numel() * _BYTES * (3 if self.due[0].order.task.halves else 1)
         if size * len(self.due) > _MOST_HELD:
-            for update in self.fleet.train(self.due):
-                yield replace(update, staleness=staleness[update.device])
+            for place, update in self.fleet.train(self.due):
+                yield replace(update, staleness=staleness[place])
             return
         if missing:
-            for update in self.fleet.train(missing, self._also(size, len(missing))):
-                held[update.device] = _kept(update)
-        for one in self.due:
-            yield replace(held[one.order.device], staleness=staleness[one.order.device])
+            work = [*missing, *self._also(size, len(missing))]
+            for place, update in self.fleet.train(work):
+                held[work[place].key] = _kept(update)
+        for place, one in enumerate(self.due):
+            yield replace(held[one.key], staleness=staleness[place])
 
     def _also(self, size: int, needed: int) -> list[Expected]:
         """Where one answer is folded at a time, those still out are worked out with it, as far as they fit."""
         if not self.fleet.trains_ahead or len(self.due) >= len(self.fleet.expected) // 2:
             return []
-        due = {one.order.device for one in self.due}
-        others = [
-            one for device, one in self.fleet.expected.items() if device not in due and device not in self.fleet.trained
-        ]
+        others = [one for one in self.fleet.expected.values() if one.key not in self.fleet.trained]
         return others[: max(0, _MOST_HELD // size - needed)]
+
+
+def key_of(ticket: Ticket) -> Key:
+    return ticket.device, ticket.asked_at_seconds
 
 
 def _kept(update: Update) -> Update:

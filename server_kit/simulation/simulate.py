@@ -18,7 +18,7 @@ from server_kit.errors import InvalidSetting
 from server_kit.federation import Change, Federation, Plan
 from server_kit.interfaces import CohortId, DeviceId, Split
 from server_kit.local_task import LocalTask
-from server_kit.simulation.fleet import SimulatedFleet
+from server_kit.simulation.fleet import Key, SimulatedFleet, key_of
 from server_kit.simulation.judging import Judge
 from server_kit.simulation.records import Happening, Point, Run
 from server_kit.simulation.standalone import train_alone
@@ -169,12 +169,14 @@ class _Simulation:
             return
         if not self.fleet.arrives(device, self._now):
             self.federation.lost(device)
-        elif self.federation.receive(device, self._now).value not in {"accepted", "late"} or not self._is_kept(device):
-            self.fleet.forget([device])
+            return
+        self.federation.receive(device, self._now)
+        if not self._is_kept(expected.key):
+            self.fleet.forget([expected.key])
 
-    def _is_kept(self, device: DeviceId) -> bool:
+    def _is_kept(self, key: Key) -> bool:
         return any(
-            ticket.device == device
+            key_of(ticket) == key
             for leaf in self.federation.leaves
             for ticket in self.federation.state.cohorts[leaf].arrived
         )
@@ -190,7 +192,7 @@ class _Simulation:
         state = self.federation.state.cohorts.get(leaf)
         if state is None or not self.federation.state.tree.is_leaf(leaf):
             return
-        folded = [ticket.device for ticket in state.arrived]
+        folded = [key_of(ticket) for ticket in state.arrived]
         outcome, change = self.federation.fold(leaf, self._now)
         self.fleet.forget(folded)
         self._counted += max(1, len(outcome.arrived))

@@ -42,8 +42,17 @@ def orders(devices: list[str], task: LocalTask = TASK) -> list[Order]:
     return [Order(device, f"0.{int(device) % 2}", 4, models[int(device) % 2], task) for device in devices]
 
 
+def delivered(fleet: SimulatedFleet, devices: list[str]) -> list[str]:
+    """Let the answers of these devices arrive."""
+    for device in devices:
+        if device in fleet.expected:
+            assert fleet.arrives(device, 0.0)
+    return devices
+
+
 def read(fleet: SimulatedFleet, devices: list[str]) -> dict[str, Any]:
-    return {update.device: update for update in fleet.read([Ticket(device, 4, 2) for device in devices])}
+    tickets = [Ticket(device, 4, 2) for device in delivered(fleet, devices)]
+    return {update.device: update for update in fleet.read(tickets)}
 
 
 class TestTraining:
@@ -76,7 +85,8 @@ class TestTraining:
 
     def test_tickets_are_answered_in_their_order_however_often_they_are_read(self, fleet):
         fleet.dispatch(orders(["7", "1", "4"]), 0.0)
-        answers = fleet.read([Ticket(device, 4, number) for number, device in enumerate(["4", "7", "1"])])
+        devices = delivered(fleet, ["4", "7", "1"])
+        answers = fleet.read([Ticket(device, 4, number) for number, device in enumerate(devices)])
         first, second = ([(each.device, each.staleness, each.delta.clone()) for each in answers] for _ in range(2))
         assert [(device, staleness) for device, staleness, _ in first] == [("4", 0), ("7", 1), ("1", 2)]
         assert same(first, second)
@@ -96,7 +106,7 @@ class TestTraining:
     def test_each_participation_of_a_device_draws_other_batches(self, fleet):
         fleet.dispatch(orders(["3"]), 0.0)
         first = read(fleet, ["3"])["3"].delta.clone()
-        fleet.forget(["3"])
+        fleet.forget([("3", 0.0)])
         fleet.dispatch(orders(["3"]), 0.0)
         assert not torch.equal(read(fleet, ["3"])["3"].delta, first)
 

@@ -19,6 +19,7 @@ from server_kit.round import Ticket
 from server_kit.simulation.availability import DropOut
 from server_kit.simulation.changes import Newcomers, Shift
 from server_kit.simulation.device_speeds import FactorSpeeds
+from server_kit.simulation.fleet import key_of
 from tests.server_kit.engine.scripted import rng
 from tests.server_kit.engine.worlds import World, people, same, small, world
 
@@ -73,9 +74,10 @@ def everything_out_is_expected_once(now: World, leaves: list[str]) -> None:
         assert leaf in leaves
         assert [device in cohort.asked or device in cohort.missed for cohort in cohorts].count(True) == 1
         assert device in now.state.cohorts[leaf].asked or device in now.state.cohorts[leaf].missed
-    arrived = [ticket.device for cohort in cohorts for ticket in cohort.arrived]
+    arrived = [key_of(ticket) for cohort in cohorts for ticket in cohort.arrived]
     assert len(arrived) == len(set(arrived))
-    assert set(now.fleet.expected) == set(now.state.out) | set(arrived)
+    assert set(now.fleet.expected) == set(now.state.out)
+    assert set(now.fleet.delivered) == set(arrived)
 
 
 def places_are_not_exceeded(now: World, leaves: list[str]) -> None:

@@ -64,10 +64,11 @@ class TestNoise:
             drawn = []
             for device in ("1", "1", "2"):
                 fleet.dispatch([Order(device, "0", 0, SPEC.initial(0), TASK)], 0.0)
+                assert fleet.arrives(device, 0.0)
                 (update,) = fleet.read([Ticket(device, 0, 0)])
                 drawn.append(update.delta.numpy())
                 assert (update.weight, update.loss) == (1.0, None)
-                fleet.forget([device])
+                fleet.forget([(device, 0.0)])
         for one, other in ((0, 1), (0, 2), (1, 2)):
             assert abs(np.corrcoef(drawn[one], drawn[other])[0, 1]) < 0.2
         assert np.std(drawn[0]) == pytest.approx(fleet.privacy.deviation, rel=0.1)  # type: ignore[union-attr]

@@ -1,0 +1,35 @@
+"""What a device keeps of one server, and its one ledger, opened together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from device_sdk.affinity_store import AffinityStore
+from device_sdk.identity import Identity
+from device_sdk.state import RoundJournal
+
+if TYPE_CHECKING:
+    from device_sdk.round_record import Phase
+    from device_sdk.vault import Vault
+    from privacy.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Handed from part to part of the runtime."""
+
+    vault: Vault
+    ledger: Ledger
+    identity: Identity
+    journal: RoundJournal
+    affinities: AffinityStore
+
+    @classmethod
+    def of(cls, vault: Vault, ledger: Ledger, server: str) -> Kept:
+        """What `vault` keeps for `server`, as the app names it."""
+        return cls(vault, ledger, Identity.of(vault, server), RoundJournal(vault, server), AffinityStore(vault, server))
+
+    def phase_of(self, task: str) -> Phase | None:
+        """How far a round has come; none if it is not in progress."""
+        return next((entry.phase for entry in self.journal.rounds() if entry.task == task), None)

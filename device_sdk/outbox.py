@@ -1,0 +1,121 @@
+"""What was released and not yet acknowledged: sent in the order of the ledger, the same bytes however often.
+
+A release is stored, sealed, before it is sent; the server's countersignature is kept before it is forgotten. In
+between anything may end: the next `send` finds it again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from device_sdk.errors import OutOfOrder
+from device_sdk.round_record import Kind, Phase
+from device_sdk.trainers.task_terms import mechanism_of
+from device_sdk.wire.codec import decode
+from device_sdk.wire.errors import Refused
+from device_sdk.wire.messages import ErrorCode, GridEncoding, SummaryHeader, Task, Term, UpdateHeader
+from device_sdk.wire.signing import signed
+from device_sdk.wire.tensors import blob_of
+from privacy.canonical import canonical, parse
+from privacy.receipts import Countersignature, check_contact, issue_receipt
+
+if TYPE_CHECKING:
+    from device_sdk.kept import Kept
+    from device_sdk.round_record import Round
+    from device_sdk.wire.channel import Channel
+    from device_sdk.wire.messages import ReleaseHeader
+    from privacy.release import Mechanism, Release
+
+# What a server says of one release, for good: sending it again will not help, and others may still be welcome.
+_NOT_WANTED = frozenset(
+    {
+        ErrorCode.MALFORMED,
+        ErrorCode.NOT_ASKED,
+        ErrorCode.NOT_FOUND,
+        ErrorCode.OUT_OF_ORDER,
+        ErrorCode.RECEIPT_REFUSED,
+        ErrorCode.TOO_LARGE,
+        ErrorCode.WRONG_HASH,
+        ErrorCode.WRONG_SIGNATURE,
+    }
+)
+
+
+def summary_order(mechanism: Mechanism[Any], subject: str) -> bytes:
+    """What the journal keeps of a summary: all that its header needs."""
+    terms = [[name, value] for name, value in sorted(mechanism.terms.items())]
+    return canonical({"mechanism": mechanism.name, "terms": terms, "subject": subject})
+
+
+class Outbox:
+    """The stored releases of one device for one server."""
+
+    def __init__(self, kept: Kept, channel: Channel) -> None:
+        self._ledger, self._journal, self._identity = kept.ledger, kept.journal, kept.identity
+        self._channel = channel
+        self.updates_sent: set[str] = set()
+        """The tasks whose updates the server has acknowledged here."""
+        self.not_wanted: dict[str, Refused] = {}
+        """Releases that the server does not take, by round; they were given up."""
+
+    def send(self) -> None:
+        """Send everything that is stored; `ConnectionLost` leaves the rest for the next time."""
+        for entry in self._journal.rounds():
+            if entry.phase is Phase.UPLOADED and entry.kind is Kind.SUMMARY:
+                self._journal.finish(entry.task, self._ledger)  # ending it was interrupted
+            if entry.booking is None or entry.phase is Phase.UPLOADED:
+                continue
+            try:
+                release = self._journal.resume(entry.task, self._ledger)
+            except OutOfOrder:
+                self._journal.give_up(entry.task, self._ledger)  # giving it up was interrupted
+                continue
+            if release is not None:
+                self._send(entry, release)
+
+    def keep(self, countersignature: bytes) -> None:
+        """Remember how far the server has seen the ledger; `LedgerTampered` if that is further than it reaches."""
+        server = self._identity.enrolled
+        latest = Countersignature.from_json(countersignature)
+        check_contact(self._ledger, latest, server.server, server.server_key)
+
+    def _send(self, entry: Round, release: Release) -> None:
+        try:
+            accepted = self._channel.upload(self._header(entry, release), release.for_sending())
+        except Refused as refusal:
+            if refusal.code not in _NOT_WANTED:
+                raise
+            self._journal.give_up(entry.task, self._ledger)
+            self.not_wanted[entry.task] = refusal
+            return
+        self.keep(accepted.countersignature)
+        self._journal.uploaded(entry.task, self._ledger)
+        if entry.kind is Kind.SUMMARY:
+            self._journal.finish(entry.task, self._ledger)  # nobody answers a summary
+        else:
+            self.updates_sent.add(entry.task)
+
+    def _header(self, entry: Round, release: Release) -> ReleaseHeader:
+        """The header of a release; always the same one, signature and all."""
+        common: dict[str, Any] = {
+            "payload": blob_of(release.for_sending()),
+            "ledger_head": bytes.fromhex(release.head),
+            "sequence": release.sequence,
+            "receipt": issue_receipt(self._ledger, release).to_json(),
+        }
+        device, key = self._identity.enrolled.device, self._identity.signing_key
+        if entry.kind is Kind.SUMMARY:
+            order = parse(entry.order)
+            terms = tuple(Term(name, value) for name, value in order["terms"])
+            return signed(SummaryHeader(order["mechanism"], terms, order["subject"], **common), device, key)
+        task = decode(Task, entry.order)
+        mechanism = mechanism_of(task)
+        header = UpdateHeader(
+            task=task.task,
+            cohort=task.cohort,
+            round=task.round,
+            model_sha256=task.model.blob.sha256,
+            encoding=GridEncoding(mechanism.size, mechanism.width_bytes),
+            **common,
+        )
+        return signed(header, device, key)

@@ -1,0 +1,261 @@
+"""The path of a round on a device; it can be taken up again at every arrow.
+
+    check in -> task -> (policy) accept -> train -> book -> noise, store -> upload -> feedback
+
+The journal (`device_sdk.state`) knows where each round is, the ledger what was booked and which bytes were noised.
+Whatever ends the process in between, the next run begins with what is unfinished: stored releases are sent, the same
+bytes in their order; a task that is still in time is trained again for what it has booked; one that is late, or
+that was begun too often, is given up. Only then does the device check in for more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any
+
+from device_sdk.affinity import Exploration
+from device_sdk.assignments import UNFINISHED, Assignments
+from device_sdk.cohort_choice import CohortChoice
+from device_sdk.conditions import Conditions
+from device_sdk.errors import DeviceBusy
+from device_sdk.outbox import Outbox, summary_order
+from device_sdk.policy import Abilities, Gatekeeper, Policy, Reason
+from device_sdk.renewal import Renewal
+from device_sdk.round_record import Kind, Phase
+from device_sdk.trainers.errors import InvalidSettings, ModelMismatch, TrainingStopped
+from device_sdk.wire.errors import (
+    Cancelled,
+    ConnectionLost,
+    DeadlinePassed,
+    MalformedMessage,
+    Refused,
+    WrongVersion,
+)
+from device_sdk.wire.messages import (
+    CheckIn,
+    CohortsChanged,
+    ComeBack,
+    Decline,
+    DeclineReason,
+    Feedback,
+    Goodbye,
+    GoodbyeReason,
+    Task,
+)
+from privacy.errors import BudgetExhausted, InvalidTerms, UnsupportedModel
+from privacy.randomness import NoiseSource
+from privacy.release import Request
+
+if TYPE_CHECKING:
+    from device_sdk.assignments import Tasks
+    from device_sdk.config import DeviceConfig
+    from device_sdk.kept import Kept
+    from device_sdk.trainers.protocol import Trainer
+    from device_sdk.wire.cancelling import Stop
+    from device_sdk.wire.channel import Channel, Session
+    from device_sdk.wire.messages import ServerMessage
+    from privacy.release import Mechanism
+
+SUMMARY = "summary"
+FEEDBACK_PATIENCE_SECONDS = 30.0
+_LONGEST_SETBACK_SECONDS = 60.0
+_LONGEST_SUBJECT = 200
+
+
+class Runtime:
+    """Drives the rounds of one device over one channel, in one thread; `stop` ends it, at the latest after a batch."""
+
+    def __init__(
+        self,
+        kept: Kept,
+        channel: Channel,
+        config: DeviceConfig,
+        *,
+        policy: Policy,
+        conditions: Conditions,
+        stop: Stop,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._kept, self._channel, self._config = kept, channel, config
+        self._conditions, self._stop = conditions, stop
+        self._outbox = Outbox(kept, channel)
+        self._renewal = Renewal(kept.identity, channel, clock)
+        explore = config.exploration
+        self._cohorts = CohortChoice(kept, Exploration(explore.first, explore.decay, explore.least))
+        server = kept.identity.enrolled
+        gatekeeper = Gatekeeper(server.device, server.server, policy, kept.ledger, kept.journal.knows)
+        self._assignments = Assignments(
+            kept,
+            channel,
+            config,
+            gatekeeper=gatekeeper,
+            conditions=conditions,
+            outbox=self._outbox,
+            renewal=self._renewal,
+            stop=stop,
+            clock=clock,
+        )
+        self._setbacks = 0
+
+    @property
+    def updates_sent(self) -> int:
+        """How many updates the server has acknowledged to this runtime."""
+        return len(self._outbox.updates_sent)
+
+    @property
+    def refusals(self) -> Counter[Reason]:
+        """What was declined, and why; it stays on the device."""
+        return self._assignments.refusals
+
+    def run(self, trainer: Trainer, rounds: int | None = None) -> int:
+        """Train for whatever the server asks and policy allows; returns how many updates were acknowledged."""
+        with closing(self.tasks(Abilities.of(trainer), rounds)) as tasks:
+            for task in tasks:
+                try:
+                    task.train(trainer)
+                except TrainingStopped:
+                    pass  # the journal keeps the task while it is in time
+                except (ModelMismatch, InvalidSettings):
+                    self._assignments.note(Reason.MODEL)
+                    task.decline()
+                except BudgetExhausted:
+                    self._assignments.note(Reason.BUDGET)
+                    task.decline()
+                except UnsupportedModel:
+                    task.decline()
+                    raise  # only the app can mend its model
+        return self.updates_sent
+
+    def tasks(self, abilities: Abilities, rounds: int | None = None) -> Tasks:
+        """Tasks to be done, one at a time, until `stop` is set or `rounds` updates were acknowledged."""
+        with suppress(Cancelled):
+            while not self._has_done(rounds) and self._conditions_hold():
+                try:
+                    with self._channel.attend() as session:
+                        self._meet(session)
+                        yield from self._attended(session, abilities, rounds)
+                except WrongVersion:
+                    raise
+                except (ConnectionLost, MalformedMessage):
+                    self._setback()
+                except Refused as refusal:
+                    if not refusal.retry_after_seconds:
+                        raise
+                    self._stop.wait(refusal.retry_after_seconds)
+
+    def share(self, mechanism: Mechanism[Any], data: object, subject: str) -> bool:
+        """Release a summary and send it; False if that was done before, under the same terms for the same subject."""
+        if not (0 < len(subject) <= _LONGEST_SUBJECT and subject.isprintable()):
+            raise InvalidTerms(f"a subject is a line of at most {_LONGEST_SUBJECT} characters; nothing was booked")
+        journal, order = self._kept.journal, summary_order(mechanism, subject)
+        name = f"{mechanism.name} {hashlib.sha256(order).hexdigest()}"  # no server's task has a space in it
+        if self._kept.phase_of(name) is None:
+            if journal.knows(name):
+                return False
+            journal.accept(name, Kind.SUMMARY, order)
+        if self._kept.phase_of(name) in UNFINISHED:
+            request = Request(self._kept.identity.enrolled.server, SUMMARY, subject)
+            journal.release(name, self._kept.ledger, mechanism, data, request=request, noise=NoiseSource())
+        while self._kept.phase_of(name) is not None:
+            try:
+                with self._channel.attend() as session:
+                    self._meet(session)
+                    self._outbox.send()
+            except ConnectionLost:
+                self._setback()
+        if name in self._outbox.not_wanted:
+            raise self._outbox.not_wanted[name]
+        return True
+
+    def _attended(self, session: Session, abilities: Abilities, rounds: int | None) -> Tasks:
+        """Everything that happens on one stream; ends when there is a reason to open another, or none."""
+        self._outbox.send()
+        for entry in self._kept.journal.rounds():
+            if entry.kind is Kind.TRAINING and entry.phase in UNFINISHED:
+                yield from self._assignments.hand_out(entry, session, abilities)
+        waiting = False
+        while not (session.outdated or self._stop.is_set() or self._conditions.missing()):
+            enough = self._has_done(rounds)
+            if enough and not self._expects_feedback():
+                return
+            if not (waiting or enough):
+                session.check_in(CheckIn(self._cohorts.claim()))
+                waiting = True
+            message = self._received(session, FEEDBACK_PATIENCE_SECONDS if enough else None)
+            if isinstance(message, Task):
+                yield from self._do(message, session, abilities if waiting else None)
+                waiting = False
+                if self._kept.phase_of(message.task) not in {None, Phase.UPLOADED}:
+                    return  # stopped half-way, or not sent: that comes first when the device is back
+            elif not self._heard(message) or (message is None and enough):
+                return
+
+    def _do(self, task: Task, session: Session, abilities: Abilities | None) -> Tasks:
+        """Take a task and hand it out; one that comes without a check-in is declined."""
+        if abilities is None:
+            session.decline(Decline(task.task, DeclineReason.NOT_NOW))
+        entry = None if abilities is None else self._assignments.take(task, session, abilities)
+        if entry is None or abilities is None:
+            self._setback()  # so that a server which asks for the impossible does not keep the device busy
+            return
+        self._setbacks = 0
+        self._cohorts.stop_waiting()
+        yield from self._assignments.hand_out(entry, session, abilities)
+
+    def _received(self, session: Session, patience_seconds: float | None) -> ServerMessage | None:
+        """The next message; None when it is time to look at the certificate, or patience is over."""
+        self._renewal.renew_if_due()
+        wait_seconds = self._renewal.wait_seconds()
+        try:
+            return session.receive(min(wait_seconds, patience_seconds or wait_seconds))
+        except DeadlinePassed:
+            return None
+
+    def _heard(self, message: ServerMessage | None) -> bool:
+        """Act on what the server says beside tasks; False if the stream is over."""
+        match message:
+            case Feedback():
+                self._cohorts.learn(message)
+            case CohortsChanged():
+                self._cohorts.follow(message.cohorts)
+            case ComeBack():
+                self._stop.wait(message.after_seconds)
+                return False
+            case Goodbye():
+                if message.reason is GoodbyeReason.REPLACED:
+                    raise DeviceBusy("this device has connected from elsewhere; run it in one place; nothing was lost")
+                self._setback()
+                return False
+            case _:
+                pass
+        return True
+
+    def _meet(self, session: Session) -> None:
+        """What the server has seen of the ledger must still be in it; then learn which cohorts there are."""
+        if session.welcome.countersignature:
+            self._outbox.keep(session.welcome.countersignature)
+        self._cohorts.follow(session.welcome.cohorts)
+
+    def _conditions_hold(self) -> bool:
+        """Wait until the app agrees; False when told to stop."""
+        while not self._stop.is_set():
+            if not self._conditions.missing():
+                return True
+            self._stop.wait(self._config.conditions.ask_every_seconds)
+        return False
+
+    def _setback(self) -> None:
+        """Wait, longer each time something came to nothing."""
+        self._stop.wait(min(_LONGEST_SETBACK_SECONDS, 0.1 * 2**self._setbacks))
+        self._setbacks = min(self._setbacks + 1, 20)
+
+    def _expects_feedback(self) -> bool:
+        """Whether an update that was sent here is still to be judged; what earlier runs sent is not waited for."""
+        return any(entry.task in self._outbox.updates_sent for entry in self._cohorts.awaiting_feedback())
+
+    def _has_done(self, rounds: int | None) -> bool:
+        return rounds is not None and self.updates_sent >= rounds

@@ -1,0 +1,33 @@
+"""Why a device could not train; each message says what to change, and that nothing left the device.
+
+TrainerError
+├── ModelMismatch       the task's model is not the one this trainer has
+├── InvalidSettings     settings that cannot be followed
+└── TrainingFailed      the app's model, loss or data raised; the cause is attached and stays on the device
+TrainingStopped         the app, a deadline or a condition said stop; no error, hence no `Exception`
+"""
+
+from __future__ import annotations
+
+
+class TrainerError(Exception):
+    """Base of what trainers raise."""
+
+
+class ModelMismatch(TrainerError):
+    """Tensors of other names, shapes or kinds than the trainer can treat; nothing was trained."""
+
+
+class InvalidSettings(TrainerError, ValueError):
+    """Settings that make no sense, or that this trainer cannot follow; nothing was trained."""
+
+
+class TrainingFailed(TrainerError):
+    """The model, the loss or the data raised while training; what was trained so far is dropped."""
+
+
+class TrainingStopped(BaseException):
+    """Training was told to stop; what was trained so far is dropped.
+
+    Like a cancelled coroutine it passes every `except Exception`, of which models and training loops have many.
+    """

@@ -1,0 +1,100 @@
+"""Training without torch: softmax regression and small ReLU networks in plain NumPy.
+
+device.run(NumpyTrainer(inputs, labels))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from device_sdk.trainers.batch_order import StreamOfWords, Words, steps
+from device_sdk.trainers.dense_network import DenseNetwork
+from device_sdk.trainers.descent import Descent
+from device_sdk.trainers.errors import InvalidSettings, ModelMismatch
+from device_sdk.trainers.named_tensors import flat_mask, flat_weights
+from device_sdk.trainers.protocol import BetweenBatches, LocalUpdate, TrainingSettings, go_on
+from privacy.tensor_shapes import in_order, unflattened
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from device_sdk.trainers.protocol import Weights
+    from privacy.tensor_shapes import Shapes
+
+
+class NumpyTrainer:
+    """Trains dense layers with ReLU between them on cross-entropy; the layers follow from the task's tensors.
+
+    `inputs` [records, ...] are taken as rows of float32, `labels` [records] are whole numbers; a label that the
+    model does not know teaches nothing. `layers` names the layers in order where their names do not tell.
+    The order of the records is secret, unless `order` is a stream with a seed.
+    """
+
+    def __init__(
+        self,
+        inputs: ArrayLike,
+        labels: ArrayLike,
+        *,
+        layers: Sequence[str] | None = None,
+        order: Words | None = None,
+    ) -> None:
+        self._inputs = _rows(inputs)
+        self._labels = _whole_numbers(labels)
+        if len(self._inputs) != len(self._labels):
+            raise InvalidSettings("inputs and labels must have one row for each record; nothing was kept")
+        self._layers = layers
+        self._order = StreamOfWords() if order is None else order
+
+    def train(
+        self, weights: Weights, settings: TrainingSettings, between_batches: BetweenBatches = go_on
+    ) -> LocalUpdate:
+        """Train from `weights`, which are left alone."""
+        shapes = in_order({name: tensor.shape for name, tensor in weights.items()})
+        network = self._network(shapes)
+        moving = flat_weights(weights, shapes)
+        tensors = unflattened(moving, shapes)
+        gradient = np.empty_like(moving)
+        gradients = unflattened(gradient, shapes)
+        mask = None if settings.mask is None else flat_mask(settings.mask, shapes)
+        descent = Descent(settings, moving, moving.copy(), mask)
+        with np.errstate(all="ignore"):  # as in the network
+            for step in steps(len(self._labels), settings, self._order):
+                between_batches()
+                inputs = self._inputs[step.records].astype(np.float32, copy=False)
+                network.gradient(tensors, inputs, self._labels[step.records], gradients)
+                descent.step(gradient, first_half=step.first_half)
+            update, halves = descent.update, descent.halves
+        return LocalUpdate(
+            unflattened(update, shapes),
+            None if halves is None else (unflattened(halves[0], shapes), unflattened(halves[1], shapes)),
+        )
+
+    def check_model(self, shapes: Shapes) -> None:
+        """Refuse a model that is no stack of dense layers for these records."""
+        self._network(in_order(shapes))
+
+    def _network(self, shapes: Shapes) -> DenseNetwork:
+        network = DenseNetwork.of(shapes, self._layers)
+        if self._inputs.shape[1] != network.num_features and len(self._inputs):
+            raise ModelMismatch(
+                f"the task's model takes {network.num_features} numbers a record, this device's records have "
+                f"{self._inputs.shape[1]}; nothing was trained"
+            )
+        return network
+
+
+def _rows(inputs: ArrayLike) -> NDArray[Any]:
+    found: NDArray[Any] = np.asarray(inputs)
+    if found.ndim < 1 or found.dtype.kind not in "fiub":
+        raise InvalidSettings("inputs must be real numbers with one row for each record; nothing was kept")
+    return found.reshape(len(found), -1 if found.size else 0)
+
+
+def _whole_numbers(labels: ArrayLike) -> NDArray[np.int64]:
+    found: NDArray[Any] = np.asarray(labels)
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iub"):
+        raise InvalidSettings("labels must be whole numbers, one for each record; nothing was kept")
+    return found.astype(np.int64)

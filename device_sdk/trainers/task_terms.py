@@ -1,0 +1,117 @@
+"""What a task's message means: which mechanism noises the update, what a trainer is told, what its result is called.
+
+Server and device must read a task alike, or the bytes of an update mean something else at either end. Nothing here
+depends on data.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from device_sdk.trainers.protocol import LocalUpdate, TrainingSettings
+from device_sdk.wire.errors import PayloadMismatch
+from device_sdk.wire.messages import DeviceLevelTerms, Dtype, RecordLevelTerms
+from privacy.budget import NeighbouringRelation
+from privacy.mechanisms.clipped_update import ClippedUpdate
+from privacy.mechanisms.dp_sgd import DpSgd
+from privacy.tensor_shapes import Shapes, in_order, size_of, unflattened
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from device_sdk.trainers.protocol import Mask, Weights
+    from device_sdk.wire.messages import LocalObjective, Task
+
+UpdateMechanism = ClippedUpdate | DpSgd
+HALVES = ("first/", "second/")
+"""With `halves`, an update is two: what even and odd batches contributed; their sum is the update."""
+TRAINABLE = frozenset({Dtype.F32, Dtype.F16})
+
+
+def shapes_of(task: Task) -> Shapes:
+    """The shapes of the task's model, in the order of the names."""
+    return in_order({spec.name: spec.shape for spec in task.model.tensors})
+
+
+def released_shapes(task: Task) -> Shapes:
+    """The shapes of what the task wants to be sent."""
+    shapes = shapes_of(task)
+    if not task.objective.halves:
+        return shapes
+    return in_order({f"{half}{name}": shape for half in HALVES for name, shape in shapes.items()})
+
+
+def mechanism_of(task: Task) -> UpdateMechanism:
+    """The mechanism that the task's terms describe; `InvalidTerms` where they make no sense."""
+    terms, objective = task.privacy, task.objective
+    if isinstance(terms, DeviceLevelTerms):
+        return ClippedUpdate(
+            released_shapes(task),
+            clip_norm=terms.clip_norm,
+            noise_multiplier=terms.noise_multiplier,
+            relation=NeighbouringRelation(terms.relation.value),
+            grid_bits=terms.grid_bits,
+        )
+    return DpSgd(
+        shapes_of(task),
+        sampling_rate=terms.sampling_rate,
+        noise_multiplier=terms.noise_multiplier,
+        clip_norm=terms.clip_norm,
+        steps=objective.steps or 0,
+        expected_batch_size=terms.expected_batch_size,
+        learning_rate=objective.learning_rate,
+        momentum=objective.momentum,
+        proximal=objective.proximal,
+        relation=NeighbouringRelation(terms.relation.value),
+        grid_bits=terms.grid_bits,
+    )
+
+
+def is_record_level(task: Task) -> bool:
+    """Whether the task asks for DP-SGD."""
+    return isinstance(task.privacy, RecordLevelTerms)
+
+
+def settings_of(objective: LocalObjective, mask: Mask | None = None) -> TrainingSettings:
+    """The local objective as trainers take it."""
+    return TrainingSettings(
+        learning_rate=objective.learning_rate,
+        batch_size=objective.batch_size,
+        epochs=objective.epochs or 1,
+        steps=objective.steps,
+        momentum=objective.momentum,
+        proximal=objective.proximal,
+        mask=mask,
+        halves=objective.halves,
+    )
+
+
+def mask_size_bytes(shapes: Shapes) -> int:
+    """How long a mask for such a model is."""
+    return (size_of(shapes) + 7) // 8
+
+
+def read_mask(payload: bytes | memoryview, shapes: Shapes) -> dict[str, NDArray[np.bool_]]:
+    """A mask out of its bytes: one bit for each coordinate, lowest first, tensors in the order of their names."""
+    import numpy as np
+
+    if len(payload) != mask_size_bytes(shapes):
+        raise PayloadMismatch("this mask is not as long as its model; it was thrown away")
+    bits = np.unpackbits(np.frombuffer(payload, dtype=np.uint8), count=size_of(shapes), bitorder="little")
+    return unflattened(bits.astype(np.bool_), in_order(shapes))
+
+
+def released_tensors(update: LocalUpdate) -> Weights:
+    """What is released of an update: itself, or its halves by name."""
+    if update.halves is None:
+        return update.update
+    pairs = zip(HALVES, update.halves, strict=True)
+    return {f"{half}{name}": part for half, own in pairs for name, part in own.items()}
+
+
+def nothing_learned(shapes: Shapes) -> dict[str, NDArray[Any]]:
+    """The update of a device that could not train: zero, and noised like any other."""
+    import numpy as np
+
+    return {name: np.zeros(shape, dtype=np.float32) for name, shape in shapes.items()}

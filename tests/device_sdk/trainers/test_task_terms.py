@@ -1,0 +1,162 @@
+"""A task means the same at both ends, and an app holds it until it is handed in, declined or over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from device_sdk.trainers import InvalidSettings, LocalUpdate, ModelMismatch, TrainerError, TrainingFailed
+from device_sdk.trainers.task_in_hand import TaskInHand
+from device_sdk.trainers.task_terms import mask_size_bytes, read_mask, released_tensors, settings_of, shapes_of
+from device_sdk.wire.errors import PayloadMismatch
+from device_sdk.wire.messages import (
+    Blob,
+    DeviceLevelTerms,
+    Dtype,
+    LocalObjective,
+    ModelReference,
+    RecordLevelTerms,
+    Relation,
+    Task,
+    TensorSpec,
+)
+
+TASK = Task(
+    task="task-1",
+    device="0" * 32,
+    cohort="0",
+    round=7,
+    model=ModelReference(
+        1, Blob(bytes(32), 1000), (TensorSpec("w", Dtype.F32, (3, 2)), TensorSpec("b", Dtype.F32, (3,)))
+    ),
+    objective=LocalObjective(0.1, 10, epochs=2, momentum=0.5, proximal=0.25),
+    privacy=DeviceLevelTerms("1", "8", Relation.REPLACE, 17),
+    deadline_seconds=60.0,
+)
+RECORD_TASK = replace(
+    TASK,
+    privacy=RecordLevelTerms("1", "2", "1/20", "10", Relation.REPLACE, 8),
+    objective=LocalObjective(0.1, 10, steps=5),
+)
+WEIGHTS = {"b": np.zeros(3, np.float32), "w": np.zeros((3, 2), np.float32)}
+ONES = {name: part + 1 for name, part in WEIGHTS.items()}
+
+
+@given(st.lists(st.booleans(), min_size=9, max_size=9))
+def test_a_mask_is_read_as_it_was_written(bits):
+    body = np.packbits(np.array(bits), bitorder="little").tobytes()
+    assert len(body) == mask_size_bytes(shapes_of(TASK))
+    mask = read_mask(body, shapes_of(TASK))
+    assert [*mask["b"].ravel(), *mask["w"].ravel()] == bits
+    assert {name: part.shape for name, part in mask.items()} == {"b": (3,), "w": (3, 2)}
+
+
+@pytest.mark.parametrize("length", [0, 1, 3])
+def test_a_mask_of_another_length_is_thrown_away(length):
+    with pytest.raises(PayloadMismatch):
+        read_mask(bytes(length), shapes_of(TASK))
+
+
+def test_the_settings_are_those_of_the_objective():
+    settings = settings_of(TASK.objective)
+    assert (settings.epochs, settings.steps, settings.momentum, settings.proximal) == (2, None, 0.5, 0.25)
+    assert settings_of(RECORD_TASK.objective).steps == 5
+
+
+class Desk:
+    """Where a task is handed in or given back."""
+
+    def __init__(self, task=TASK):
+        self.handed_in: list[Any] = []
+        self.given_back = 0
+        self.held = TaskInHand(
+            task,
+            WEIGHTS,
+            settings_of(task.objective),
+            between_batches=lambda: None,
+            hand_in=self.handed_in.append,
+            give_back=self.give_back,
+        )
+
+    def give_back(self):
+        self.given_back += 1
+
+
+class Learns:
+    def __init__(self, outcome):
+        self._outcome = outcome
+
+    def train(self, weights, settings, between_batches):
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return LocalUpdate(self._outcome)
+
+
+class HasRecords(Learns):
+    def training_data(self, weights, between_batches):
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return self._outcome
+
+
+def test_what_a_trainer_learns_is_handed_in_once():
+    desk = Desk()
+    assert desk.held.round == 7
+    desk.held.train(Learns(ONES))
+    assert desk.handed_in == [ONES]
+    for call in (lambda: desk.held.submit(ONES), desk.held.decline, lambda: desk.held.train(Learns(ONES))):
+        with pytest.raises(TrainerError, match="over"):
+            call()
+    assert (len(desk.handed_in), desk.given_back) == (1, 0)
+
+
+def test_a_failing_trainer_is_answered_for_with_zeros():
+    desk = Desk()
+    with pytest.raises(TrainingFailed, match="ZeroDivisionError"):
+        desk.held.train(Learns(ZeroDivisionError("17")))
+    assert {name: part.tolist() for name, part in desk.handed_in[0].items()} == {
+        name: part.tolist() for name, part in WEIGHTS.items()
+    }
+
+
+@pytest.mark.parametrize("error", [ModelMismatch("no"), InvalidSettings("no")])
+def test_what_follows_from_the_task_alone_is_not_answered_for(error):
+    desk = Desk()
+    with pytest.raises(type(error)):
+        desk.held.train(Learns(error))
+    assert desk.handed_in == []
+    desk.held.decline()
+    assert desk.given_back == 1
+
+
+def test_a_task_for_halves_wants_halves():
+    desk = Desk(replace(TASK, objective=replace(TASK.objective, halves=True)))
+    with pytest.raises(InvalidSettings, match="halves"):
+        desk.held.submit(ONES)
+    desk.held.submit(LocalUpdate(ONES, (ONES, WEIGHTS)))
+    assert set(desk.handed_in[0]) == {"first/b", "first/w", "second/b", "second/w"}
+    assert released_tensors(LocalUpdate(ONES)) is ONES
+
+
+def test_record_level_training_is_handed_in_as_records():
+    desk, records = Desk(RECORD_TASK), object()
+    desk.held.train(HasRecords(records))
+    assert desk.handed_in == [records]
+
+
+def test_a_trainer_without_record_level_training_refuses_it():
+    with pytest.raises(ModelMismatch, match="record-level"):
+        Desk(RECORD_TASK).held.train(Learns(ONES))
+
+
+def test_records_that_cannot_be_read_are_told_without_what_they_hold():
+    desk = Desk(RECORD_TASK)
+    with pytest.raises(TrainingFailed, match="KeyError") as failure:
+        desk.held.train(HasRecords(KeyError("424242")))
+    assert "424242" not in str(failure.value)
+    assert (desk.handed_in, desk.held.is_over) == ([], False)
