@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from server_kit.simulation.fleet import SimulatedFleet
     from server_kit.simulation.population import Population
     from server_kit.simulation.ragged import FloatArray
-    from server_kit.simulation.simulate import RunSettings
     from server_kit.simulation.training import Trainer
+    from server_kit.simulation.virtual_time import RunSettings
     from server_kit.strategy import Strategy
 
 

@@ -18,8 +18,8 @@ from server_kit.simulation.records import CohortPoint, Point, Run
 
 if TYPE_CHECKING:
     from server_kit.simulation.population import Population
-    from server_kit.simulation.simulate import RunSettings
     from server_kit.simulation.training import Trainer
+    from server_kit.simulation.virtual_time import RunSettings
     from server_kit.strategy import Strategy
 
 

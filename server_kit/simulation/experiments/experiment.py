@@ -19,7 +19,7 @@ from server_kit.simulation.population import Population
 if TYPE_CHECKING:
     from server_kit.simulation.experiments.experiment_file import ExperimentFile
     from server_kit.simulation.records import Point, Run
-    from server_kit.simulation.simulate import RunSettings
+    from server_kit.simulation.virtual_time import RunSettings
 
 TABLES = ("population", "model", "training", "run", "privacy", "compare")
 
@@ -103,7 +103,7 @@ class Experiment:
     def run(self, unit: Unit, on_point: Callable[[Point], None] | None = None) -> Run:
         """Do one unit of work."""
         from server_kit.presets import strategy
-        from server_kit.simulation.simulate import simulate
+        from server_kit.simulation.virtual_time import simulate
 
         contender = self.contender(unit.contender)
         ended = simulate(

@@ -22,7 +22,7 @@ from server_kit.simulation.experiments.model import read_model
 from server_kit.simulation.population import Population
 
 if TYPE_CHECKING:
-    from server_kit.simulation.simulate import RunSettings
+    from server_kit.simulation.virtual_time import RunSettings
 
 NOT_FOR_FILES = {
     "population": ("dataset", "num_devices", "seed"),
@@ -125,8 +125,8 @@ class _Reading:
 
     def _run(self) -> tuple[RunSettings, Repeats]:
         from server_kit.simulation.privacy_terms import PrivacyTerms
-        from server_kit.simulation.simulate import RunSettings
         from server_kit.simulation.training import LocalTask
+        from server_kit.simulation.virtual_time import RunSettings
 
         run = self._settings("run", RunSettings, Repeats)
         repeats = Repeats(**{name: run.pop(name) for name in fields_of(Repeats) if name in run})

@@ -17,13 +17,12 @@ SETTINGS = {
     "covey": small(24, 20, evaluate_every=24, task=LocalTask(0.1, epochs=2)),
     "cfl": small(26, 40, evaluate_every=26, task=LocalTask(0.3, epochs=5)),
 }
-OVERRIDES = {"cfl": {"formation": {"gamma_max": 0.6}}}
 
 
 def cohorts(name, partition, seed=0, overrides=None):
     """How many there are in the end, and what happened to them on the way."""
     population = people(partition, 40, seed=seed, speeds=FactorSpeeds())
-    ended = run(name, population, SETTINGS[name], seed, overrides or OVERRIDES.get(name))
+    ended = run(name, population, SETTINGS[name], seed, overrides)
     return len(ended.points[-1].cohorts), [happening.kind for happening in ended.happenings]
 
 

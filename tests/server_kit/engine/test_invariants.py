@@ -25,7 +25,14 @@ from tests.server_kit.engine.worlds import World, people, same, small, world
 
 TOGETHER = sorted(name for name in PRESETS if not PRESETS[name].get("alone"))
 _SPECTRAL = {"kind": "spectral", "splitter": {"min_members": 1}, "quorum": 0.5, "exponent": 0.1}
-_BIPARTITION = {"mean_norm_below": 9.0, "largest_norm_above": 0.0, "after_round": 1, "quorum": 0.5, "least_members": 2}
+_BIPARTITION = {
+    "gamma_max": 0.0,
+    "mean_norm_below": 9.0,
+    "largest_norm_above": 0.0,
+    "after_round": 1,
+    "quorum": 0.5,
+    "least_members": 2,
+}
 EAGER: dict[str, dict[str, Any]] = {
     # Settings with which cohorts split and merge within a few rounds, with or without reason.
     "auxo": {

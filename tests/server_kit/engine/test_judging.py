@@ -14,8 +14,8 @@ from server_kit.presets import strategy
 from server_kit.simulation.changes import Newcomers
 from server_kit.simulation.metrics import agreement
 from server_kit.simulation.partition import ClassesPerDevice, Equal
-from server_kit.simulation.simulate import RunSettings, simulate
 from server_kit.simulation.training import Trainer
+from server_kit.simulation.virtual_time import RunSettings, simulate
 from tests.server_kit.engine.test_invariants import EAGER, TOGETHER
 from tests.server_kit.engine.worlds import SPEC, TASK, people, run, same, small, world
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from server_kit.interfaces import DeviceView
 from server_kit.selection import ClusterWeighted
-from server_kit.simulation import simulate as simulate_module
+from server_kit.simulation import virtual_time as simulate_module
 from server_kit.simulation.availability import DropOut
 from server_kit.simulation.changes import Newcomers
 from server_kit.simulation.device_speeds import FactorSpeeds

@@ -18,8 +18,8 @@ from server_kit.simulation.datasets import Dataset, Digits
 from server_kit.simulation.partition import Equal, Iid, PartitionRule, RotationGroups
 from server_kit.simulation.population import Population
 from server_kit.simulation.records import Run
-from server_kit.simulation.simulate import RunSettings, _Simulation, simulate
 from server_kit.simulation.training import LogisticRegression, Trainer
+from server_kit.simulation.virtual_time import RunSettings, _Simulation, simulate
 from server_kit.strategy import Strategy
 
 SPEC = LogisticRegression(64, 10)

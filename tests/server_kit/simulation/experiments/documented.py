@@ -15,8 +15,8 @@ from server_kit.simulation.experiments.kinds import KINDS
 from server_kit.simulation.experiments.model import INFERRED, OwnModule, model_kinds
 from server_kit.simulation.population import Population
 from server_kit.simulation.privacy_terms import PrivacyTerms
-from server_kit.simulation.simulate import RunSettings
 from server_kit.simulation.training import LocalTask
+from server_kit.simulation.virtual_time import RunSettings
 
 Maker = Callable[..., Any]
 

@@ -1,0 +1,1 @@
+"""How a device and a server talk: messages, their bytes, and a channel over mutual TLS."""

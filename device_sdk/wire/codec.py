@@ -1,0 +1,137 @@
+"""The one place where protobuf meets messages: bytes in, checked values out, and back.
+
+A message's length is checked before it is parsed, every field before it is used, and the parts against each
+other. Whatever arrives, the outcome is a message or a `MalformedMessage`. Unknown fields are skipped: a newer
+minor version may have added them. An unknown kind of message in a stream is None, to be ignored.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, TypeVar, cast
+
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+
+from device_sdk.wire import chunk_bytes
+from device_sdk.wire import messages as m
+from device_sdk.wire._generated.federation_descriptor import SERIALIZED
+from device_sdk.wire.coherence import check_coherence
+from device_sdk.wire.errors import MalformedMessage, TooLarge, WrongVersion
+from device_sdk.wire.schema import ENVELOPES, read_fields, write_fields
+
+PACKAGE = "covey.v1"
+MAX_CONTROL_BYTES = 512 * 1024
+MAX_MESSAGE_BYTES = m.CHUNK_BYTES + 1024
+"""The largest message of all: a chunk and what surrounds it."""
+
+M = TypeVar("M")
+
+# A pool of our own: an app may hold other schemas, and another version of this one.
+_POOL = DescriptorPool()
+_POOL.AddSerializedFile(SERIALIZED)
+
+
+def encode(message: m.Message) -> bytes:
+    """The bytes of a message that travels alone."""
+    twin = _twin(type(message).__name__)()
+    write_fields(twin, message)
+    check_coherence(message)
+    return cast("bytes", twin.SerializeToString(deterministic=True))
+
+
+def decode(cls: type[M], body: bytes) -> M:
+    """The message of class `cls` in `body`."""
+    return _read(cls, _parse(cls.__name__, body, MAX_CONTROL_BYTES))
+
+
+def encode_from_device(message: m.DeviceMessage) -> bytes:
+    return _wrap("DeviceMessage", message)
+
+
+def decode_from_device(body: bytes) -> m.DeviceMessage | None:
+    return cast("m.DeviceMessage | None", _unwrap("DeviceMessage", body))
+
+
+def encode_from_server(message: m.ServerMessage) -> bytes:
+    return _wrap("ServerMessage", message)
+
+
+def decode_from_server(body: bytes) -> m.ServerMessage | None:
+    return cast("m.ServerMessage | None", _unwrap("ServerMessage", body))
+
+
+def encode_upload(message: m.UploadRequest) -> bytes:
+    return _wrap("UploadRequest", message)
+
+
+def decode_upload(body: bytes) -> m.UploadRequest:
+    chunk = chunk_bytes.in_upload(body)
+    return chunk or cast("m.UploadRequest", _required(_unwrap("UploadRequest", body, MAX_MESSAGE_BYTES)))
+
+
+def encode_upload_reply(message: m.UploadReply) -> bytes:
+    return _wrap("UploadReply", message)
+
+
+def decode_upload_reply(body: bytes) -> m.UploadReply:
+    return cast("m.UploadReply", _required(_unwrap("UploadReply", body)))
+
+
+def decode_chunk(body: bytes) -> m.Chunk:
+    return chunk_bytes.alone(body) or _read(m.Chunk, _parse("Chunk", body, MAX_MESSAGE_BYTES))
+
+
+@cache
+def _twin(name: str) -> Any:
+    return GetMessageClass(_POOL.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+
+
+def _parse(name: str, body: bytes, most_bytes: int) -> Any:
+    if len(body) > most_bytes:
+        raise TooLarge(f"a message of {len(body)} bytes exceeds the limit of {most_bytes}; it was not read")
+    try:
+        return _twin(name).FromString(body)
+    except DecodeError as error:
+        raise MalformedMessage("these bytes are not a message of this protocol; they were not used") from error
+
+
+def _read(cls: type[M], twin: Any) -> M:
+    # First of all: what another major version means by the rest, nobody knows.
+    if "version" in twin.DESCRIPTOR.fields_by_name:
+        _check_version(twin.version)
+    message: M = read_fields(cls, twin)
+    check_coherence(message)
+    return message
+
+
+def _check_version(version: Any) -> None:
+    if version.major != m.THIS_VERSION.major:
+        raise WrongVersion(
+            f"the other end speaks version {version.major}.{version.minor} of the protocol and this one "
+            f"{m.THIS_VERSION.major}.{m.THIS_VERSION.minor}; update the older of the two; nothing was done"
+        )
+
+
+def _wrap(envelope: str, message: Any) -> bytes:
+    kinds = ENVELOPES[envelope]
+    name = next(name for name, cls in kinds.items() if cls is type(message))
+    twin = _twin(envelope)()
+    part = getattr(twin, name)
+    part.SetInParent()
+    write_fields(part, message)
+    check_coherence(message)
+    return cast("bytes", twin.SerializeToString(deterministic=True))
+
+
+def _unwrap(envelope: str, body: bytes, most_bytes: int = MAX_CONTROL_BYTES) -> Any | None:
+    twin = _parse(envelope, body, most_bytes)
+    name = twin.WhichOneof("kind")
+    return None if name is None else _read(ENVELOPES[envelope][name], getattr(twin, name))
+
+
+def _required(message: Any | None) -> Any:
+    if message is None:
+        raise MalformedMessage("this message is of an unknown kind; it was not used")
+    return message

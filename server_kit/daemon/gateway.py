@@ -1,0 +1,188 @@
+"""The gateway: where enrolled devices come in, over mutual TLS 1.3, and nobody else does.
+
+Every call is checked anew: the certificate, the register, the TLS version. A device has one stream, over which
+its tasks are pushed the moment they exist; models and releases travel in calls of their own. A slow, silent or
+flooding device is cut off by itself; the others do not notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from device_sdk.wire.codec import decode, encode, encode_from_server
+from device_sdk.wire.messages import ComeBack, Goodbye, GoodbyeReason, RenewalReply, RenewalRequest
+from device_sdk.wire.services import FEDERATION
+from server_kit.daemon.attending import Attending
+from server_kit.daemon.authority import DEVICE_LIFETIME
+from server_kit.daemon.calls import Calls, blocking
+from server_kit.daemon.doorkeeper import Doorkeeper, identity_of, revoked
+from server_kit.daemon.refusals import log, refuse
+from server_kit.daemon.transfers import Transfers
+from server_kit.daemon.transport import ShownCertificate, server_options
+
+if TYPE_CHECKING:
+    from device_sdk.wire.messages import DeviceId, ServerMessage
+    from server_kit.daemon.authority import Authority, ServerCertificate
+    from server_kit.daemon.desk import Desk
+    from server_kit.daemon.event_loop import EventLoop
+    from server_kit.daemon.register import EnrolledDevice, Register
+    from server_kit.daemon.spool import Spool
+
+_CLOSING_SECONDS = 10.0
+Handler = Callable[["EnrolledDevice", Any, Any], Coroutine[Any, Any, bytes | None]]
+
+
+@dataclass(frozen=True)
+class GatewaySettings:
+    """How patient and how generous a gateway is."""
+
+    most_upload_bytes: int = 1 << 30
+    most_calls_per_device: int = 6
+    silence_seconds: float = 120.0
+    """A transfer in which no piece moves, or a stream without its hello, for so long is cut."""
+    sweep_seconds: float = 5.0
+    """How often open calls are checked against the register: a revocation by another process shows here."""
+    keep_unfinished_seconds: float = 24 * 3600.0
+    certificate_lifetime: timedelta = DEVICE_LIFETIME
+    desk_threads: int = 8
+
+
+class Gateway:
+    """Serves a desk to devices. Its methods may be called from any thread but the event loop's."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        register: Register,
+        authority: Authority,
+        spool: Spool,
+        loop: EventLoop,
+        *,
+        settings: GatewaySettings | None = None,
+    ) -> None:
+        self._settings = settings = settings or GatewaySettings()
+        self._authority, self._spool, self._loop = authority, spool, loop
+        self._doorkeeper = Doorkeeper(register)
+        self._calls = Calls(settings.most_calls_per_device)
+        self._pool = ThreadPoolExecutor(settings.desk_threads, thread_name_prefix="covey-desk")
+        self._attending = Attending(desk, self._pool, settings.silence_seconds)
+        self._transfers = Transfers(desk, spool, self._pool, settings.silence_seconds, settings.most_upload_bytes)
+        self._server: Any = None
+        self._shown: ShownCertificate | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+
+    def start(self, address: str, certificate: ServerCertificate) -> int:
+        """Listen on host:port (port 0: any); returns the port."""
+        return self._loop.run(self._start(address, certificate))
+
+    def show(self, certificate: ServerCertificate) -> None:
+        """Show another certificate from the next handshake on; nobody is disconnected."""
+        if self._shown is not None:
+            self._shown.replace(certificate)
+
+    def push(self, device: DeviceId, message: ServerMessage) -> bool:
+        """Send a message over a device's stream; False if it has none, and then the message is the caller's again.
+
+        True means "on its way". What is under way when a connection breaks is lost; at its next check-in the
+        device is given it again.
+        """
+        stream = self._attending.streams.find(device)
+        if stream is None or self._loop.loop.is_closed():
+            return False
+        body, last = encode_from_server(message), isinstance(message, ComeBack | Goodbye)
+        self._loop.loop.call_soon_threadsafe(lambda: stream.put_encoded(body, last=last))
+        return True
+
+    def connected(self) -> set[DeviceId]:
+        """The devices with an open stream."""
+        return self._attending.streams.devices()
+
+    def revoke(self, device: DeviceId) -> None:
+        """End everything a revoked device has under way. The register must say so first, or it comes back in."""
+
+        async def cut_off() -> None:
+            self._calls.cut_off_device(device, revoked())
+
+        self._loop.run(cut_off())
+
+    def close(self, grace_seconds: float = 1.0) -> None:
+        """Say goodbye on all streams, let transfers end for a while, stop."""
+        if self._server is not None:
+            self._loop.run(self._stop(grace_seconds))
+        self._pool.shutdown()
+
+    async def _start(self, address: str, certificate: ServerCertificate) -> int:
+        self._shown = ShownCertificate(certificate, self._authority)
+        self._server = grpc.aio.server(options=server_options())
+        handlers = {
+            "Attend": grpc.stream_stream_rpc_method_handler(self._guarded(self._attend)),
+            "Download": grpc.unary_stream_rpc_method_handler(self._guarded(self._download)),
+            "Upload": grpc.stream_stream_rpc_method_handler(self._guarded(self._upload)),
+            "Renew": grpc.unary_unary_rpc_method_handler(self._guarded(self._renew)),
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(FEDERATION, handlers),))
+        port: int = self._server.add_secure_port(address, self._shown.credentials)
+        await self._server.start()
+        self._sweeper = asyncio.create_task(self._sweep())
+        return port
+
+    async def _stop(self, grace_seconds: float) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self._attending.streams.say_goodbye(GoodbyeReason.CLOSING)
+        await self._server.stop(grace_seconds)
+        # What a call does at its end may still need the desk.
+        await self._calls.over(_CLOSING_SECONDS)
+
+    def _guarded(self, handle: Handler) -> Callable[[Any, Any], Awaitable[bytes | None]]:
+        """A handler that only enrolled devices reach, and whose failures become refusals."""
+
+        async def call(request: Any, context: Any) -> bytes | None:
+            device = None
+            try:
+                identity = identity_of(context)
+                device = identity.device
+                # A look-up takes less time than handing it to a thread would.
+                enrolled = self._doorkeeper.admit(identity)
+                return await self._calls.run(identity, handle(enrolled, request, context))
+            except Exception as error:
+                await refuse(context, error, device)
+
+        return call
+
+    async def _attend(self, enrolled: EnrolledDevice, _: Any, context: Any) -> None:
+        await self._attending.attend(enrolled.device, context)
+
+    async def _download(self, enrolled: EnrolledDevice, request: bytes, context: Any) -> None:
+        await self._transfers.download(enrolled.device, request, context)
+
+    async def _upload(self, enrolled: EnrolledDevice, _: Any, context: Any) -> None:
+        await self._transfers.upload(enrolled, context)
+
+    async def _renew(self, enrolled: EnrolledDevice, request: bytes, _: Any) -> bytes:
+        asked = decode(RenewalRequest, request).certificate_request
+        issue, lifetime = self._authority.issue_device, self._settings.certificate_lifetime
+        certificate = await blocking(self._pool, issue, asked, enrolled.device, lifetime)
+        log.info("renewed a certificate", extra={"device": enrolled.device})
+        return encode(RenewalReply(certificate))
+
+    async def _sweep(self) -> None:
+        while True:
+            try:
+                await self._sweep_once()
+            except Exception:
+                log.exception("failed to check who may still be connected; trying again")
+            await asyncio.sleep(self._settings.sweep_seconds)
+
+    async def _sweep_once(self) -> None:
+        await blocking(self._pool, self._spool.forget, self._settings.keep_unfinished_seconds)
+        unwelcome = await blocking(self._pool, self._doorkeeper.no_longer_welcome, self._calls.identities())
+        for identity, refusal in unwelcome.items():
+            self._calls.cut_off(identity, refusal)

@@ -1,0 +1,165 @@
+"""Models to devices and releases from them: in pieces, checked as they come, taken up again after a cut."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from device_sdk.wire import codec
+from device_sdk.wire.chunk_bytes import encode_chunk
+from device_sdk.wire.errors import Refused
+from device_sdk.wire.messages import CHUNK_BYTES, Chunk, DownloadRequest, ErrorCode, UploadFrom
+from device_sdk.wire.signing import check_release
+from device_sdk.wire.tensors import Assembly
+from privacy.errors import ReceiptRefused
+from privacy.receipts import Receipt, Refusal
+from server_kit.daemon.calls import begin_answer, blocking, in_time
+from server_kit.daemon.refusals import REFUSALS
+from server_kit.daemon.spool import Parcel
+
+if TYPE_CHECKING:
+    from device_sdk.wire.messages import DeviceId, ReleaseHeader, UploadAccepted, UploadReply
+    from server_kit.daemon.desk import Desk
+    from server_kit.daemon.register import EnrolledDevice
+    from server_kit.daemon.spool import Intake, Spool
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """Moves bytes between devices and the desk."""
+
+    desk: Desk
+    spool: Spool
+    pool: ThreadPoolExecutor
+    silence_seconds: float
+    most_upload_bytes: int
+    _under_way: dict[DeviceId, asyncio.Task[Parcel]] = field(default_factory=dict)
+
+    async def download(self, device: DeviceId, body: bytes, context: Any) -> None:
+        """Send a blob from an offset on."""
+        request = codec.decode(DownloadRequest, body)
+        content = await blocking(self.pool, self.desk.blob, device, request.sha256)
+        if content is None:
+            raise Refused(ErrorCode.NOT_FOUND, "there is no such model, or it is not for this device")
+        view = memoryview(content)
+        await begin_answer(context)
+        for start in range(request.offset, len(view), CHUNK_BYTES):
+            await in_time(context.write(encode_chunk(start, view[start : start + CHUNK_BYTES])), self.silence_seconds)
+
+    async def upload(self, enrolled: EnrolledDevice, context: Any) -> None:
+        """Take in a release: header, the missing bytes, acknowledgement."""
+        header = await self._header(context)
+        accepted = await blocking(self.pool, self._announce, enrolled, header)
+        await begin_answer(context)
+        if accepted is None:
+            parcel = await self._alone(enrolled.device, header, context)
+            accepted = await self._accept(enrolled.device, header, parcel)
+        await self._reply(context, accepted)
+
+    def _announce(self, enrolled: EnrolledDevice, header: ReleaseHeader) -> UploadAccepted | None:
+        """The header alone decides whether bytes are taken at all; the receipt's signatures are the desk's affair."""
+        if header.payload.size_bytes > self.most_upload_bytes:
+            raise Refused(
+                ErrorCode.TOO_LARGE,
+                f"an upload has at most {self.most_upload_bytes} bytes and this one declares more; none were taken",
+            )
+        check_release(header, enrolled.device, enrolled.signing_key)
+        receipt = Receipt.from_json(header.receipt)
+        declared = (receipt.device_key, receipt.payload_hash, receipt.sequence, receipt.head)
+        if declared != (enrolled.ledger_key, header.payload.sha256.hex(), header.sequence, header.ledger_head):
+            raise ReceiptRefused("this receipt is for another release; it was not counted", Refusal.OTHER_PAYLOAD)
+        return self.desk.announce(enrolled.device, header)
+
+    async def _alone(self, device: DeviceId, header: ReleaseHeader, context: Any) -> Parcel:
+        """Receive the bytes. A device uploads one thing at a time, so an earlier attempt has lost its wire."""
+        while (earlier := self._under_way.get(device)) is not None and not earlier.done():
+            earlier.cancel()
+            await asyncio.wait([earlier])
+        receiving = self._under_way[device] = asyncio.create_task(self._receive(device, header, context))
+        try:
+            return await receiving
+        except asyncio.CancelledError:
+            if not _only_within(receiving):
+                raise
+            raise Refused(ErrorCode.OUT_OF_ORDER, "a later upload of this device has taken over", 1.0) from None
+        finally:
+            if self._under_way.get(device) is receiving:
+                del self._under_way[device]
+
+    async def _receive(self, device: DeviceId, header: ReleaseHeader, context: Any) -> Parcel:
+        if header.payload.size_bytes <= CHUNK_BYTES:
+            return await self._receive_at_once(header, context)
+        intake = self.spool.intake(device, header.payload)
+        try:
+            await blocking(self.pool, intake.open)
+            await self._reply(context, UploadFrom(intake.received))
+            await self._take_in(intake, header.payload.size_bytes, context)
+            return await blocking(self.pool, intake.finish)
+        finally:
+            intake.close()
+
+    async def _receive_at_once(self, header: ReleaseHeader, context: Any) -> Parcel:
+        """One piece follows its header unasked. Neither spool nor thread: they would take longer."""
+        assembly = Assembly(header.payload, CHUNK_BYTES)
+        while not assembly.complete:
+            assembly.add(await self._chunk(context))
+        return Parcel(header.payload, assembly.finish())
+
+    async def _take_in(self, intake: Intake, size_bytes: int, context: Any) -> None:
+        """Read the missing pieces, each while the one before it is hashed and written."""
+        position, adding = intake.received, None
+        try:
+            while position < size_bytes:
+                chunk = await self._chunk(context)
+                position += len(chunk.data)
+                if adding is not None:
+                    await adding
+                adding = asyncio.ensure_future(blocking(self.pool, intake.add, chunk))
+            if adding is not None:
+                await adding
+        finally:
+            if adding is not None:
+                await asyncio.gather(adding, return_exceptions=True)
+
+    async def _accept(self, device: DeviceId, header: ReleaseHeader, parcel: Parcel) -> UploadAccepted:
+        try:
+            accepted = await blocking(self.pool, self.desk.accept, device, header, parcel)
+        except REFUSALS:
+            parcel.discard()
+            raise
+        # After any other failure the bytes stay in the spool, and the next attempt need not send them.
+        parcel.discard()
+        return accepted
+
+    async def _header(self, context: Any) -> ReleaseHeader:
+        header = codec.decode_upload(await self._read(context))
+        if isinstance(header, Chunk):
+            raise Refused(ErrorCode.OUT_OF_ORDER, "an upload begins with a header; this one did not")
+        return header
+
+    async def _chunk(self, context: Any) -> Chunk:
+        chunk = codec.decode_upload(await self._read(context))
+        if not isinstance(chunk, Chunk):
+            raise Refused(ErrorCode.OUT_OF_ORDER, "an upload has one header; this was the second")
+        return chunk
+
+    async def _read(self, context: Any) -> bytes:
+        body = await in_time(context.read(), self.silence_seconds)
+        if body is grpc.aio.EOF:
+            raise Refused(
+                ErrorCode.OUT_OF_ORDER, "this upload ended before its last piece; it can be taken up again", 1.0
+            )
+        return bytes(body)
+
+    async def _reply(self, context: Any, reply: UploadReply) -> None:
+        await in_time(context.write(codec.encode_upload_reply(reply)), self.silence_seconds)
+
+
+def _only_within(task: asyncio.Task[Any]) -> bool:
+    """Whether a task that we wait for was cancelled, and not we ourselves."""
+    current = asyncio.current_task()
+    return task.cancelled() and current is not None and not current.cancelling()

@@ -1,0 +1,286 @@
+"""Bytes mean one message and a message has one spelling; whatever else arrives is refused with a typed error."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import fields, replace
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from device_sdk.wire import chunk_bytes, codec, schema
+from device_sdk.wire import messages as m
+from device_sdk.wire._generated.federation_descriptor import SERIALIZED
+from device_sdk.wire.errors import MalformedMessage, TooLarge, WrongVersion
+from tests.device_sdk.wire import examples, golden, regenerate, strategies
+
+CASES = list(golden.cases())
+IDS = [case[0] for case in CASES]
+ENVELOPES: dict[str, tuple[Callable, Callable]] = {
+    "DeviceMessage": (codec.encode_from_device, codec.decode_from_device),
+    "ServerMessage": (codec.encode_from_server, codec.decode_from_server),
+    "UploadRequest": (codec.encode_upload, codec.decode_upload),
+    "UploadReply": (codec.encode_upload_reply, codec.decode_upload_reply),
+}
+ALONE = [type(message) for message in examples.ALONE.values()]
+DECODERS = [
+    *(decode for _, decode in ENVELOPES.values()),
+    *(partial(codec.decode, cls) for cls in ALONE),
+]
+
+
+def test_the_generated_schema_is_that_of_federation_proto():
+    compiled = regenerate.compiled_descriptor()
+    assert compiled == SERIALIZED
+    assert regenerate.module_text(compiled) == regenerate.GENERATED.read_text(encoding="utf-8")
+
+
+def test_every_field_of_every_message_has_bounds_and_a_place_in_the_schema():
+    for cls, kinds in schema.FIELDS.items():
+        assert {field.name for field in fields(cls)} == set(kinds), cls
+        one_ofs = {one_of.name for one_of in codec._twin(cls.__name__).DESCRIPTOR.oneofs if one_of.name[0] != "_"}
+        described = {field.name for field in codec._twin(cls.__name__).DESCRIPTOR.fields}
+        assert set(kinds) <= described | one_ofs, cls
+
+
+@pytest.mark.parametrize(("name", "message", "encode", "decode", "type_name"), CASES, ids=IDS)
+def test_every_message_has_its_golden_bytes(name, message, encode, decode, type_name):
+    vector = (golden.VECTORS / f"{name}.txt").read_text(encoding="utf-8")
+    assert encode(message) == golden.bytes_of(vector)
+    assert decode(golden.bytes_of(vector)) == message
+    assert golden.annotated(encode(message), type_name) == vector
+
+
+def test_every_message_has_a_golden_vector():
+    shown = {type(message) for _, message, *_ in CASES}
+    top_level = {*ALONE, *(cls for kinds in schema.ENVELOPES.values() for cls in kinds.values())}
+    assert shown == top_level
+    assert {path.stem for path in golden.VECTORS.iterdir()} == set(IDS)
+
+
+@pytest.mark.parametrize("cls", ALONE, ids=lambda cls: cls.__name__)
+@given(data=st.data())
+def test_a_message_alone_survives_the_wire(cls, data):
+    message = data.draw(strategies.of(cls))
+    assert codec.decode(cls, codec.encode(message)) == message
+
+
+@pytest.mark.parametrize("envelope", ENVELOPES)
+@given(data=st.data())
+def test_a_message_in_a_stream_survives_the_wire(envelope, data):
+    encode, decode = ENVELOPES[envelope]
+    message = data.draw(st.one_of(*(strategies.of(cls) for cls in set(schema.ENVELOPES[envelope].values()))))
+    assert decode(encode(message)) == message
+
+
+@given(body=st.binary(max_size=300), which=st.integers(0, len(DECODERS) - 1))
+def test_noise_gives_a_message_or_a_typed_refusal(body, which):
+    with suppress(MalformedMessage):
+        DECODERS[which](body)
+
+
+@given(data=st.data())
+def test_an_altered_message_gives_a_message_or_a_typed_refusal(data):
+    _, message, encode, decode, _ = data.draw(st.sampled_from(CASES))
+    body = bytearray(encode(message))
+    for _ in range(data.draw(st.integers(1, 6))):
+        position = data.draw(st.integers(0, len(body) - 1))
+        action = data.draw(st.sampled_from(["flip", "cut", "double", "insert"]))
+        if action == "flip":
+            body[position] ^= data.draw(st.integers(1, 255))
+        elif action == "cut" and len(body) > 1:
+            del body[position : position + data.draw(st.integers(1, 20))]
+        elif action == "double":
+            body[position:position] = body[position : position + 30]
+        else:
+            body[position:position] = data.draw(st.binary(min_size=1, max_size=8))
+        if not body:
+            return
+    with suppress(MalformedMessage):
+        decode(bytes(body))
+
+
+@pytest.mark.parametrize(("name", "message", "encode", "decode", "type_name"), CASES, ids=IDS)
+def test_fields_of_a_newer_version_are_skipped(name, message, encode, decode, type_name):
+    newer = bytes.fromhex("ca 3e 03 6e 65 77")  # field 1001, three bytes of text
+    assert decode(encode(message) + newer) == message
+
+
+def test_a_newer_minor_version_is_understood():
+    hello = m.Hello(m.ProtocolVersion(1, 9))
+    assert codec.decode_from_device(codec.encode_from_device(hello)) == hello
+
+
+@pytest.mark.parametrize("major", [0, 2, 77])
+def test_another_major_version_is_refused_whatever_the_rest_says(major):
+    twin = codec._twin("EnrolmentRequest")()
+    twin.version.major = major
+    twin.signing_key = b"in a form of its own"
+    with pytest.raises(WrongVersion, match=f"version {major}[.]0 .* update the older"):
+        codec.decode(m.EnrolmentRequest, twin.SerializeToString())
+
+
+def test_an_unknown_kind_of_message_in_a_stream_is_ignored_and_in_an_upload_refused():
+    newer = bytes.fromhex("9a 06 02 08 01")  # field 99
+    assert codec.decode_from_server(newer) is None
+    assert codec.decode_from_device(newer) is None
+    with pytest.raises(MalformedMessage, match="unknown kind"):
+        codec.decode_upload(newer)
+
+
+def test_an_unknown_error_code_keeps_its_sentence():
+    twin = codec._twin("Error")(code=999, message="of a newer version")
+    assert codec.decode(m.Error, twin.SerializeToString()) == m.Error(m.ErrorCode.INTERNAL, "of a newer version")
+
+
+def test_a_message_too_long_is_refused_before_it_is_parsed(monkeypatch):
+    monkeypatch.setattr(codec, "_twin", None)
+    with pytest.raises(TooLarge, match="was not read"):
+        codec.decode(m.Error, b"\0" * (codec.MAX_CONTROL_BYTES + 1))
+    with pytest.raises(TooLarge):
+        codec.decode_upload(b"\0" * (codec.MAX_MESSAGE_BYTES + 1))
+
+
+def test_the_largest_chunk_fits_and_a_larger_one_does_not():
+    chunk = m.Chunk(schema.MAX_BLOB_BYTES, b"x" * m.CHUNK_BYTES)
+    assert len(codec.encode_upload(chunk)) <= codec.MAX_MESSAGE_BYTES
+    assert codec.decode_upload(codec.encode_upload(chunk)) == chunk
+    with pytest.raises(MalformedMessage):
+        codec.encode_upload(m.Chunk(0, b"x" * (m.CHUNK_BYTES + 1)))
+
+
+TASK = examples.TASK
+WRONG = {
+    "a learning rate that is no number": {"objective": replace(TASK.objective, learning_rate=math.nan)},
+    "an infinite learning rate": {"objective": replace(TASK.objective, learning_rate=math.inf)},
+    "neither epochs nor steps": {"objective": replace(TASK.objective, epochs=None)},
+    "no epochs": {"objective": replace(TASK.objective, epochs=0)},
+    "a momentum of one": {"objective": replace(TASK.objective, momentum=1.0)},
+    "DP-SGD without steps": {"privacy": examples.RECORD_LEVEL},
+    "an exponent": {"privacy": replace(examples.DEVICE_LEVEL, noise_multiplier="1e999999999")},
+    "a negative clip norm": {"privacy": replace(examples.DEVICE_LEVEL, clip_norm="-1")},
+    "no noise": {"privacy": replace(examples.DEVICE_LEVEL, noise_multiplier="0.000")},
+    "a division by zero": {"privacy": replace(examples.DEVICE_LEVEL, clip_norm="1/0")},
+    "digits of another script": {"privacy": replace(examples.DEVICE_LEVEL, clip_norm="\N{ARABIC-INDIC DIGIT ONE}")},
+    "an unknown relation": {"privacy": replace(examples.DEVICE_LEVEL, relation="none")},  # type: ignore[arg-type]
+    "a line break in a name": {"task": "t\n41"},
+    "another device's form": {"device": "ada"},
+    "a cohort of no tree": {"cohort": "1.2"},
+    "no deadline": {"deadline_seconds": 0.0},
+    "an endless deadline": {"deadline_seconds": math.inf},
+    "a negative round": {"round": -1},
+    "two tensors of one name": {"model": replace(TASK.model, tensors=(TASK.model.tensors[0],) * 2)},
+    "no tensor": {"model": replace(TASK.model, tensors=())},
+    "a huge tensor in a small blob": {
+        "model": replace(TASK.model, tensors=(m.TensorSpec("w", m.Dtype.F32, (1 << 34, 1 << 34)),))
+    },
+    "a huge blob for small tensors": {"model": replace(TASK.model, blob=m.Blob(examples.filled(1), 1 << 34))},
+    "a blob beyond every limit": {"model": replace(TASK.model, blob=m.Blob(examples.filled(1), 1 << 35))},
+    "an unknown dtype": {"model": replace(TASK.model, tensors=(m.TensorSpec("w", "F8", (650,)),))},  # type: ignore[arg-type]
+    "nine dimensions": {"model": replace(TASK.model, tensors=(m.TensorSpec("w", m.Dtype.F32, (1,) * 9),))},
+    "a short hash": {"model": replace(TASK.model, blob=m.Blob(b"short", 2720))},
+}
+
+
+@pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
+def test_a_wrong_task_is_neither_sent_nor_accepted(change, monkeypatch):
+    wrong = replace(TASK, **change)
+    with pytest.raises(MalformedMessage):
+        codec.encode_from_server(wrong)
+    # A server without our checks, as far as protobuf itself lets it write such a message.
+    monkeypatch.setattr(codec, "check_coherence", lambda message: None)
+    with monkeypatch.context() as unchecked:
+        for kind in ("Text", "Prose", "ExactNumber", "Bytes", "Whole", "Real", "Choice"):
+            unchecked.setattr(f"device_sdk.wire.fields.{kind}.check", lambda self, value, name: value)
+        unchecked.setattr(
+            "device_sdk.wire.fields.Choice.write", lambda self, holder, name, value: setattr(holder, name, value)
+        )
+        unchecked.setattr("device_sdk.wire.fields.Many._check_number", lambda self, number, name: None)
+        try:
+            body = codec.encode_from_server(wrong)
+        except (ValueError, TypeError):
+            return
+    monkeypatch.undo()
+    with pytest.raises(MalformedMessage):
+        codec.decode_from_server(body)
+
+
+def test_epochs_and_steps_together_cannot_be_said():
+    with pytest.raises(MalformedMessage, match="either epochs or steps"):
+        codec.encode_from_server(replace(TASK, objective=replace(TASK.objective, steps=3)))
+    twin = codec._twin("LocalObjective")(epochs=2, steps=3)
+    assert not twin.HasField("epochs")
+
+
+def test_an_update_of_another_size_than_its_numbers_is_refused():
+    with pytest.raises(MalformedMessage, match="size"):
+        codec.encode_upload(replace(examples.UPDATE, encoding=m.GridEncoding(651, 3)))
+
+
+def test_a_message_of_many_empty_parts_is_refused_before_they_are_read():
+    leaves = codec._twin("ServerMessage")()
+    leaves.cohorts_changed.cohorts.leaves.extend(["0"] * 100_000)
+    with pytest.raises(TooLarge):
+        codec.decode_from_server(leaves.SerializeToString())
+
+
+def test_messages_import_nothing_heavy():
+    code = "import sys, device_sdk.wire.messages; print({'grpc', 'numpy', 'google', 'cryptography'} & set(sys.modules))"
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert finished.stdout.strip() == "set()"
+
+
+@given(offset=st.integers(0, schema.MAX_BLOB_BYTES), data=st.binary(min_size=1, max_size=300))
+def test_the_short_way_for_chunks_gives_the_bytes_of_protobuf(offset, data):
+    chunk = m.Chunk(offset, data)
+    assert chunk_bytes.encode_chunk(offset, memoryview(data)) == codec.encode(chunk)
+    assert chunk_bytes.encode_upload_chunk(offset, memoryview(data)) == codec.encode_upload(chunk)
+    assert chunk_bytes.alone(codec.encode(chunk)) == chunk
+    assert chunk_bytes.in_upload(codec.encode_upload(chunk)) == chunk
+
+
+@given(body=st.binary(max_size=40) | st.binary(max_size=20).map(lambda tail: b"\x08\x05\x12" + tail))
+def test_what_the_short_way_for_chunks_reads_protobuf_reads_alike(body):
+    short = chunk_bytes.alone(body)
+    if short is not None:
+        twin = codec._twin("Chunk").FromString(body)
+        assert (twin.offset, twin.data) == (short.offset, short.data)
+
+
+def test_a_chunk_in_another_spelling_is_read_too_within_the_same_bounds():
+    reordered = bytes.fromhex("12 03 61 62 63 08 05")
+    assert chunk_bytes.alone(reordered) is None
+    assert codec.decode_chunk(reordered) == m.Chunk(5, b"abc")
+    with pytest.raises(MalformedMessage):
+        codec.decode_chunk(bytes.fromhex("12 00"))
+    with pytest.raises(TooLarge):
+        codec.decode_chunk(bytes.fromhex("08 ff ff ff ff ff 0f 12 01 61"))
+
+
+def test_the_most_expensive_message_that_is_parsed_at_all_costs_little_memory():
+    """Empty parts take two bytes on the wire and far more in memory; the limit on the length bounds both."""
+    code = """
+import resource
+from device_sdk.wire import codec
+tensors = bytes.fromhex("1a00") * ((codec.MAX_CONTROL_BYTES - 20) // 2)
+def field(number, body):
+    twin = codec._twin("Chunk")(data=body).SerializeToString()
+    return bytes([number << 3 | 2]) + twin[1:]
+body = field(2, field(5, tensors))
+assert len(body) <= codec.MAX_CONTROL_BYTES
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    codec.decode_from_server(body)
+except codec.MalformedMessage as error:
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, type(error).__name__)
+"""
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    kibibytes, error = finished.stdout.split()
+    assert int(kibibytes) < 64 << 10
+    assert error == "MalformedMessage"
