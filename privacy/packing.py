@@ -20,8 +20,14 @@ COUNT_WIDTH_BYTES = 8
 
 
 def width_for(largest: int) -> int:
-    """The fewest whole bytes that hold every integer in [-largest, largest]."""
-    return largest.bit_length() // 8 + 1
+    """The fewest whole bytes that hold every integer in [-largest, largest]; eight at most."""
+    width = largest.bit_length() // 8 + 1
+    if width > COUNT_WIDTH_BYTES:
+        raise InvalidTerms(
+            f"noise this large needs integers of {width} bytes, and {COUNT_WIDTH_BYTES} are the most; "
+            "use a smaller noise multiplier or a coarser grid; nothing was booked"
+        )
+    return width
 
 
 def pack(values: Iterable[int], width_bytes: int = COUNT_WIDTH_BYTES) -> bytes:

@@ -55,6 +55,7 @@ class ClippedUpdate:
         object.__setattr__(self, "clip_norm", clip_norm)
         object.__setattr__(self, "noise_multiplier", exact_multiplier(self.noise_multiplier))
         object.__setattr__(self, "relation", NeighbouringRelation(self.relation))
+        _ = self.width_bytes  # refused now, not after booking, if no integer can hold the noise
 
     @property
     def terms(self) -> dict[str, int | str]:

@@ -93,7 +93,8 @@ class DpSgd:
                 raise InvalidTerms(f"{name} must be at least 0 and below {limit}, got {value}; nothing was booked")
             object.__setattr__(self, name, value)
         object.__setattr__(self, "relation", NeighbouringRelation(self.relation))
-        _ = self.cost  # refuses an impossible rate or number of steps
+        # Refused now, not after booking: an impossible rate or number of steps, noise that no integer can hold.
+        _ = self.cost, self.width_bytes
 
     @property
     def terms(self) -> dict[str, int | str]:
