@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from device_sdk.errors import VaultBroken, VaultUnavailable
+from privacy.durable_sqlite import DURABLE, SQLITE_ERRORS, file_identity, primary_code, refused_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,16 +28,7 @@ _TABLES: Final = (
     # AUTOINCREMENT: the number of a record that is gone is not given to another.
     "CREATE TABLE record (number INTEGER PRIMARY KEY AUTOINCREMENT, sealed BLOB NOT NULL)",
 )
-_SETTINGS: Final = {
-    "synchronous": 2,
-    "fullfsync": 1,
-    "checkpoint_fullfsync": 1,
-    "secure_delete": 1,
-    "trusted_schema": 0,
-}
 _DAMAGE: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_FORMAT}
-# A damaged schema can stand in SQLite's error message, which Python then fails to decode.
-_SQLITE_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
 
 
 class VaultStorage:
@@ -55,7 +47,7 @@ class VaultStorage:
             except BaseException:
                 self._connection.close()
                 raise
-        self._identity = _identity(path)
+        self._identity = file_identity(path)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -77,7 +69,7 @@ class VaultStorage:
         try:
             yield
             self._connection.execute("COMMIT")
-        except _SQLITE_ERRORS as error:
+        except SQLITE_ERRORS as error:
             self.close()
             raise _meaning(error, "written") from None
         except BaseException:
@@ -126,19 +118,14 @@ class VaultStorage:
         return body
 
     def _set_up(self) -> None:
-        mode = self._connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        for name, value in _SETTINGS.items():
-            self._connection.execute(f"PRAGMA {name} = {value}")
-        taken = {name: self._connection.execute(f"PRAGMA {name}").fetchone() for name in _SETTINGS}
-        refused = [name for name, value in _SETTINGS.items() if taken[name] != (value,)]
-        if mode != ("wal",) or refused:
+        if refused_settings(self._connection, DURABLE):
             raise VaultUnavailable(
                 "SQLite did not accept the settings without which a record may be lost in a power cut; use a local "
                 "file system and a complete SQLite; nothing was opened"
             )
 
     def _check_usable(self) -> None:
-        if self._dead or _identity(self._path) != self._identity:
+        if self._dead or file_identity(self._path) != self._identity:
             raise VaultUnavailable(
                 "this vault was closed, failed while writing, or its file was replaced; open it again to see what the "
                 "disk holds; nothing was changed"
@@ -153,23 +140,15 @@ class VaultStorage:
 def _translated(deed: str) -> Iterator[None]:
     try:
         yield
-    except (*_SQLITE_ERRORS, OSError) as error:
+    except (*SQLITE_ERRORS, OSError) as error:
         raise _meaning(error, deed) from None
 
 
 def _meaning(error: Exception, deed: str) -> VaultBroken | VaultUnavailable:
-    code = getattr(error, "sqlite_errorcode", None)
-    if isinstance(error, UnicodeDecodeError) or (code is not None and code & 0xFF in _DAMAGE):
+    of_sqlite = isinstance(error, SQLITE_ERRORS) and hasattr(error, "sqlite_errorcode")
+    if isinstance(error, UnicodeDecodeError) or (of_sqlite and primary_code(error) in _DAMAGE):
         return VaultBroken()
     return VaultUnavailable(
         f"the vault could not be {deed} ({getattr(error, 'strerror', None) or error}); look at the disk, at its "
         "permissions and for a process that holds it, and try again; nothing was changed"
     )
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -28,7 +29,7 @@ class Kind(Protocol):
     def write(self, holder: Holder, name: str, value: Value) -> None: ...
 
 
-class Scalar:
+class Scalar(ABC):
     """A field that protobuf itself holds; `check` refuses what is out of bounds."""
 
     def read(self, holder: Holder, name: str) -> Value:
@@ -37,9 +38,9 @@ class Scalar:
     def write(self, holder: Holder, name: str, value: Value) -> None:
         setattr(holder, name, self.check(value, name))
 
+    @abstractmethod
     def check(self, value: Value, name: str) -> Value:
         """`value`, if it may stand in this field."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

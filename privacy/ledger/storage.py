@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from privacy.durable_sqlite import DURABLE, SQLITE_ERRORS, file_identity, primary_code, refused_settings
 from privacy.errors import LedgerTampered, LedgerUnavailable
 
 if TYPE_CHECKING:
@@ -37,15 +38,7 @@ _TABLES: Final = {
         server BLOB PRIMARY KEY CHECK (typeof(server) = 'blob'),
         body BLOB NOT NULL CHECK (typeof(body) = 'blob')) WITHOUT ROWID""",
 }
-_SETTINGS: Final = {
-    "synchronous": 2,  # FULL: the log is synced at every commit
-    "fullfsync": 1,  # macOS: a plain fsync leaves the bytes in the drive's cache
-    "checkpoint_fullfsync": 1,
-    "foreign_keys": 1,
-    "secure_delete": 1,
-    "trusted_schema": 0,
-    "cell_size_check": 1,
-}
+_SETTINGS: Final = {**DURABLE, "foreign_keys": 1, "cell_size_check": 1}
 _UNAVAILABLE: Final = {
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_BUSY,
@@ -61,8 +54,6 @@ _UNAVAILABLE: Final = {
     sqlite3.SQLITE_TOOBIG,
 }
 _NOT_NOW: Final = _UNAVAILABLE - {sqlite3.SQLITE_IOERR}
-# A damaged schema can stand in SQLite's error message, which Python then fails to decode.
-_SQLITE_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
 _REMEDY: Final = "look at the disk and at the permissions of the directory"
 _REMEDIES: Final = {
     sqlite3.SQLITE_FULL: "make room on the disk",
@@ -110,7 +101,7 @@ class LedgerStorage:
             except BaseException:
                 self._connection.close()
                 raise
-        self._identity = _identity(path)
+        self._identity = file_identity(path)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -123,7 +114,7 @@ class LedgerStorage:
             self._check_in_place()
             yield
             self._connection.execute("COMMIT")
-        except _SQLITE_ERRORS as error:
+        except SQLITE_ERRORS as error:
             self._die(str(error))
             raise translated(error, "written") from error
         except BaseException:
@@ -209,16 +200,7 @@ class LedgerStorage:
         self._connection.close()
 
     def _set_up(self, *, read_only: bool) -> None:
-        mode = self._connection.execute(f"PRAGMA journal_mode{'' if read_only else ' = WAL'}").fetchone()[0]
-        for name, value in _SETTINGS.items():
-            self._connection.execute(f"PRAGMA {name} = {value}")
-        refused = [
-            name
-            for name, value in _SETTINGS.items()
-            if self._connection.execute(f"PRAGMA {name}").fetchone() != (value,)
-        ]
-        if mode != "wal" and not read_only:
-            refused.append("journal_mode")
+        refused = refused_settings(self._connection, _SETTINGS, read_only=read_only)
         if refused:
             raise LedgerUnavailable(
                 f"SQLite did not accept {', '.join(refused)}, without which a spend may be lost in a power cut; "
@@ -233,7 +215,7 @@ class LedgerStorage:
             )
 
     def _check_in_place(self) -> None:
-        if _identity(self._path) != self._identity:
+        if file_identity(self._path) != self._identity:
             raise LedgerUnavailable(
                 "the ledger's file was replaced while it was open; open it again; nothing was booked or released"
             )
@@ -242,7 +224,7 @@ class LedgerStorage:
         try:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-        except _SQLITE_ERRORS as error:
+        except SQLITE_ERRORS as error:
             self._die(str(error))
 
     def _die(self, cause: str) -> None:
@@ -261,17 +243,17 @@ def surviving(path: Path, query: str, timeout_seconds: float) -> list[tuple[obje
             with closing(_connect(path, timeout_seconds, read_only=True)) as connection:
                 for row in connection.execute(f"{query} ORDER BY 1 {order}"):
                     found[row] = None
-        except _SQLITE_ERRORS as error:
-            if _code(error) in _NOT_NOW:
+        except SQLITE_ERRORS as error:
+            if primary_code(error) in _NOT_NOW:
                 raise translated(error, "read") from error
     return list(found)
 
 
 def translated(error: Exception, deed: str) -> LedgerTampered | LedgerUnavailable:
     """What an error of SQLite means for a ledger."""
-    if _code(error) in _UNAVAILABLE:
+    if primary_code(error) in _UNAVAILABLE:
         return LedgerUnavailable(
-            f"the ledger could not be {deed} ({error}); {_REMEDIES.get(_code(error), _REMEDY)} and try again; "
+            f"the ledger could not be {deed} ({error}); {_REMEDIES.get(primary_code(error), _REMEDY)} and try again; "
             "nothing was released"
         )
     return tampered(f"its file is damaged ({error})")
@@ -281,7 +263,7 @@ def translated(error: Exception, deed: str) -> LedgerTampered | LedgerUnavailabl
 def _translated(deed: str) -> Iterator[None]:
     try:
         yield
-    except _SQLITE_ERRORS as error:
+    except SQLITE_ERRORS as error:
         raise translated(error, deed) from error
 
 
@@ -303,20 +285,7 @@ def _mode(path: Path) -> str:
     return "mode=ro&immutable=1" if fixed else "mode=ro"
 
 
-def _code(error: Exception) -> int:
-    extended: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
-    return extended & 0xFF
-
-
 def _blob(value: object) -> bytes:
     if not isinstance(value, bytes):
         raise tampered("a value is not of its type")
     return value
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino

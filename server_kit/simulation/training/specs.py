@@ -7,6 +7,7 @@ Any other torch module trains too, more slowly: `module_spec.ModuleSpec`.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,7 +44,7 @@ class ConvolutionShape:
         return (side + 2 * self.padding - self.kernel + 1) // POOL
 
 
-class _Stack:
+class _Stack(ABC):
     """What the specs below share: convolutions (maybe none), then dense layers with ReLU between them."""
 
     @property
@@ -51,9 +52,9 @@ class _Stack:
         return ()
 
     @property
+    @abstractmethod
     def widths(self) -> tuple[int, ...]:
         """Sizes between dense layers: inputs, hidden layers, classes."""
-        raise NotImplementedError
 
     @cached_property
     def layout(self) -> Layout:
