@@ -10,14 +10,14 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from device_sdk.affinity import AffinityRecord, Exploration, Feedback
-from privacy.mechanisms import FeatureHistogram, LabelHistogram, RandomizedResponse
+from privacy.mechanisms import RandomizedResponse
 from privacy.randomness import NoiseSource, SeededSource
 from server_kit.cohort_tree import distance
 from server_kit.interfaces import (
@@ -32,22 +32,16 @@ from server_kit.interfaces import (
 )
 from server_kit.round import Ticket
 from server_kit.simulation.chance import uniforms
-from server_kit.simulation.private_updates import noised_as_a_whole
+from server_kit.simulation.histograms import feature_histogram, label_histogram
+from server_kit.simulation.local_training import Expected, Key, LocalTraining, kept, key_of
 
 if TYPE_CHECKING:
-    from server_kit.local_task import LocalTask
     from server_kit.simulation.population import Population
     from server_kit.simulation.privacy_terms import SpendingPlan
     from server_kit.simulation.training import Trainer
 
 _MOST_HELD = 1 << 28  # bytes of updates that are kept for a second look; beyond, they are trained again
 _BYTES = 4  # of a coordinate
-_TOGETHER = 64  # devices whose halves are held until their updates are there
-_HARDLY = 1e-4  # a learning rate at which a model stays where it is
-
-
-Key = tuple[DeviceId, float]
-"""A device and when it was asked: an answer of its own."""
 
 
 @dataclass
@@ -57,22 +51,6 @@ class Tally:
     bytes_down: int = 0
     bytes_up: int = 0
     steps: int = 0
-
-
-@dataclass(frozen=True)
-class Expected:
-    """An answer under way: what was asked, when it comes, and which participation of the device it is."""
-
-    order: Order
-    asked_at_seconds: float
-    at_seconds: float
-    number: int
-    round: int
-    """The run's round when it was asked: it trains on what it has then."""
-
-    @property
-    def key(self) -> Key:
-        return self.order.device, self.asked_at_seconds
 
 
 @dataclass
@@ -225,64 +203,9 @@ class SimulatedFleet:
         return order.task.steps_for(self.population.num_samples(order.device))
 
     def train(self, work: Sequence[Expected]) -> Iterator[tuple[int, Update]]:
-        """The updates of these answers with their places, those that can be worked out together side by side."""
-        groups: dict[tuple[object, ...], list[int]] = {}
-        for place, one in enumerate(work):
-            stage = self.population.stages.stage(one.round)
-            groups.setdefault((stage, *_likeness(one.order.task)), []).append(place)
-        for places in groups.values():
-            alike = [work[place] for place in places]
-            for place, update in self._train_alike(alike, alike[0].order.task):
-                yield places[place], update
-
-    def _train_alike(self, work: Sequence[Expected], task: LocalTask) -> Iterator[tuple[int, Update]]:
-        """Devices with the same task, whatever models they start from."""
-        if self.privacy is not None:
-            task = self.privacy.private(task)
-        if not task.halves:
-            yield from self._train_together(work, task)
-            return
-        for start in range(0, len(work), _TOGETHER):
-            some = work[start : start + _TOGETHER]
-            halves = {place: _kept(update).halves for place, update in self._train_together(some, _looking(task))}
-            for place, update in self._train_together(some, replace(task, halves=False)):
-                yield start + place, replace(update, halves=halves[place])
-
-    def _train_together(self, work: Sequence[Expected], task: LocalTask) -> Iterator[tuple[int, Update]]:
-        models = {id(one.order.model): one.order.model for one in work}
-        at = {key: number for number, key in enumerate(models)}
-        chunks = self.trainer.train_in_chunks(
-            torch.stack(list(models.values())),
-            self.population.device_data("train", work[0].round),
-            [one.order.device for one in work],
-            task,
-            seed=self.seed,
-            round_number=[one.number for one in work],
-            start_of=[at[id(one.order.model)] for one in work],
-            with_start_losses=self.reports_loss,
-        )
-        for chunk in chunks:
-            for row, place in enumerate(chunk.positions):
-                halves = None if chunk.halves is None else (chunk.halves[0, row], chunk.halves[1, row])
-                loss = None if chunk.start_losses is None else float(chunk.start_losses[row])
-                yield place, self._update(work[place], chunk.updates[row], int(chunk.steps[row]), halves, loss)
-
-    def _update(
-        self,
-        one: Expected,
-        delta: torch.Tensor,
-        steps: int,
-        halves: tuple[torch.Tensor, torch.Tensor] | None,
-        loss: float | None,
-    ) -> Update:
-        order, weight = one.order, float(self.population.num_samples(one.order.device))
-        if self.privacy is not None:
-            weight, loss = 1.0, None
-            if self.privacy.terms.unit == "device":
-                delta = noised_as_a_whole(delta, self.privacy, f"{self.seed}:{order.device}:{one.number}")
-        if loss is not None and not math.isfinite(loss):
-            loss = None
-        return Update(order.device, delta, order.version, 0, weight, loss, steps, order.model, order.task.mask, halves)
+        """The updates of these answers with their places."""
+        training = LocalTraining(self.population, self.trainer, self.seed, self.privacy, self.reports_loss)
+        return training.updates(work)
 
     # Saying something about themselves
 
@@ -296,34 +219,19 @@ class SimulatedFleet:
             devices = [device for device in devices if device not in self.summarised]
         for device in devices:
             self.summarised[device] = self.summarised.get(device, 0) + 1
-        histogram = self._label_histogram if request.kind == "label_histogram" else self._feature_histogram
-        answers = {device: histogram(request, device) for device in devices}
+        histogram = label_histogram if request.kind == "label_histogram" else feature_histogram
+        classes = self.population.dataset.num_classes
+        answers = {
+            device: histogram(
+                request,
+                self.population.samples(device, "train", self.round),
+                classes,
+                self._noise(device, request.kind),
+            )
+            for device in devices
+        }
         self.tally.bytes_up += sum(answer.numel() for answer in answers.values()) * _BYTES
         return answers
-
-    def _label_histogram(self, request: SummaryRequest, device: DeviceId) -> torch.Tensor:
-        labels = self.population.samples(device, "train", self.round).y
-        classes = self.population.dataset.num_classes
-        if request.epsilon is None:
-            return torch.bincount(torch.from_numpy(labels), minlength=classes).float()
-        mechanism = LabelHistogram(classes, str(request.epsilon), request.relation)
-        return torch.tensor(
-            mechanism.decode(mechanism.answer(labels.tolist(), self._noise(device, "labels")).payload)
-        ).float()
-
-    def _feature_histogram(self, request: SummaryRequest, device: DeviceId) -> torch.Tensor:
-        samples = self.population.samples(device, "train", self.round)
-        features = samples.x.reshape(len(samples.y), -1)
-        classes, width = self.population.dataset.num_classes, features.shape[1]
-        mechanism = FeatureHistogram(classes, request.bins, width, str(request.epsilon or 1), relation=request.relation)
-        if request.epsilon is None:
-            table = torch.zeros(classes, request.bins)
-            bins = np.clip((features * request.bins).astype(np.int64), 0, request.bins - 1)
-            keys = torch.from_numpy(samples.y[:, None] * request.bins + bins).flatten()
-            return table.view(-1).index_add_(0, keys, torch.ones(len(keys))).view_as(table) / width
-        answer = mechanism.answer((features, samples.y), self._noise(device, "features"))
-        # In records, so that the noise has the scale of a label histogram's.
-        return torch.tensor(mechanism.decode(answer.payload)).float() / width
 
     def _noise(self, device: DeviceId, purpose: str) -> NoiseSource:
         moment = self.summarised.get(device, 0)
@@ -443,7 +351,7 @@ class _Answers:
         if missing:
             work = [*missing, *self._also(size, len(missing))]
             for place, update in self.fleet.train(work):
-                held[work[place].key] = _kept(update)
+                held[work[place].key] = kept(update)
         for place, one in enumerate(self.due):
             yield replace(held[one.key], staleness=staleness[place])
 
@@ -453,30 +361,3 @@ class _Answers:
             return []
         others = [one for one in self.fleet.expected.values() if one.key not in self.fleet.trained]
         return others[: max(0, _MOST_HELD // size - needed)]
-
-
-def key_of(ticket: Ticket) -> Key:
-    return ticket.device, ticket.asked_at_seconds
-
-
-def _kept(update: Update) -> Update:
-    """A copy: chunks of training are written over."""
-    halves = None if update.halves is None else (update.halves[0].clone(), update.halves[1].clone())
-    return replace(update, delta=update.delta.clone(), halves=halves)
-
-
-def _likeness(task: LocalTask) -> tuple[object, ...]:
-    """Equal for tasks that can be trained side by side."""
-    mask = None if task.mask is None else task.mask.cpu().numpy().tobytes()
-    return (*(getattr(task, each.name) for each in fields(task) if each.name != "mask"), mask)
-
-
-def _looking(task: LocalTask) -> LocalTask:
-    """One epoch at the starting point: what either half of the records says about the model as it was handed out.
-
-    Halves taken along the way of training would not do: each step undoes part of what the last one did, so halves
-    of the same device differ more than those of strangers (on IID data their covariance is a fifth below zero).
-    """
-    return replace(
-        task, learning_rate=_HARDLY, epochs=1, steps=None, momentum=0.0, proximal=0.0, mask=None, halves=True
-    )

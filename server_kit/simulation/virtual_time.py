@@ -18,8 +18,9 @@ from server_kit.errors import InvalidSetting
 from server_kit.federation import Change, Federation, Plan
 from server_kit.interfaces import CohortId, DeviceId, Split
 from server_kit.local_task import LocalTask
-from server_kit.simulation.fleet import Key, SimulatedFleet, key_of
+from server_kit.simulation.fleet import SimulatedFleet
 from server_kit.simulation.judging import Judge
+from server_kit.simulation.local_training import Key, key_of
 from server_kit.simulation.records import Happening, Point, Run
 from server_kit.simulation.standalone import train_alone
 from server_kit.simulation.training import Trainer

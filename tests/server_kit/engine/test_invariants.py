@@ -19,7 +19,7 @@ from server_kit.round import Ticket
 from server_kit.simulation.availability import DropOut
 from server_kit.simulation.changes import Newcomers, Shift
 from server_kit.simulation.device_speeds import FactorSpeeds
-from server_kit.simulation.fleet import key_of
+from server_kit.simulation.local_training import key_of
 from tests.server_kit.engine.scripted import rng
 from tests.server_kit.engine.worlds import World, people, same, small, world
 

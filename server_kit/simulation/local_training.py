@@ -1,0 +1,139 @@
+"""What simulated devices send when they have trained, many of them worked out at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from server_kit.interfaces import DeviceId, Order, Update
+from server_kit.simulation.private_updates import noised_as_a_whole
+
+if TYPE_CHECKING:
+    from server_kit.local_task import LocalTask
+    from server_kit.round import Ticket
+    from server_kit.simulation.population import Population
+    from server_kit.simulation.privacy_terms import SpendingPlan
+    from server_kit.simulation.training import Trainer
+
+_TOGETHER = 64  # devices whose halves are held until their updates are there
+_HARDLY = 1e-4  # a learning rate at which a model stays where it is
+Key = tuple[DeviceId, float]
+"""A device and when it was asked: an answer of its own."""
+
+
+def key_of(ticket: Ticket) -> Key:
+    return ticket.device, ticket.asked_at_seconds
+
+
+@dataclass(frozen=True)
+class Expected:
+    """An answer under way: what was asked, when it comes, and which participation of the device it is."""
+
+    order: Order
+    asked_at_seconds: float
+    at_seconds: float
+    number: int
+    round: int
+    """The run's round when it was asked: it trains on what it has then."""
+
+    @property
+    def key(self) -> Key:
+        return self.order.device, self.asked_at_seconds
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """Trains what devices were asked to; what one sends follows from its order, its records and its number."""
+
+    population: Population
+    trainer: Trainer
+    seed: int
+    privacy: SpendingPlan | None
+    reports_loss: bool
+
+    def updates(self, work: Sequence[Expected]) -> Iterator[tuple[int, Update]]:
+        """The updates of these answers with their places, those that can be worked out together side by side."""
+        groups: dict[tuple[object, ...], list[int]] = {}
+        for place, one in enumerate(work):
+            stage = self.population.stages.stage(one.round)
+            groups.setdefault((stage, *_likeness(one.order.task)), []).append(place)
+        for places in groups.values():
+            alike = [work[place] for place in places]
+            for place, update in self._train_alike(alike, alike[0].order.task):
+                yield places[place], update
+
+    def _train_alike(self, work: Sequence[Expected], task: LocalTask) -> Iterator[tuple[int, Update]]:
+        """Devices with the same task, whatever models they start from."""
+        if self.privacy is not None:
+            task = self.privacy.private(task)
+        if not task.halves:
+            yield from self._train_together(work, task)
+            return
+        for start in range(0, len(work), _TOGETHER):
+            some = work[start : start + _TOGETHER]
+            halves = {place: kept(update).halves for place, update in self._train_together(some, _looking(task))}
+            for place, update in self._train_together(some, replace(task, halves=False)):
+                yield start + place, replace(update, halves=halves[place])
+
+    def _train_together(self, work: Sequence[Expected], task: LocalTask) -> Iterator[tuple[int, Update]]:
+        models = {id(one.order.model): one.order.model for one in work}
+        at = {key: number for number, key in enumerate(models)}
+        chunks = self.trainer.train_in_chunks(
+            torch.stack(list(models.values())),
+            self.population.device_data("train", work[0].round),
+            [one.order.device for one in work],
+            task,
+            seed=self.seed,
+            round_number=[one.number for one in work],
+            start_of=[at[id(one.order.model)] for one in work],
+            with_start_losses=self.reports_loss,
+        )
+        for chunk in chunks:
+            for row, place in enumerate(chunk.positions):
+                halves = None if chunk.halves is None else (chunk.halves[0, row], chunk.halves[1, row])
+                loss = None if chunk.start_losses is None else float(chunk.start_losses[row])
+                yield place, self._update(work[place], chunk.updates[row], int(chunk.steps[row]), halves, loss)
+
+    def _update(
+        self,
+        one: Expected,
+        delta: torch.Tensor,
+        steps: int,
+        halves: tuple[torch.Tensor, torch.Tensor] | None,
+        loss: float | None,
+    ) -> Update:
+        order, weight = one.order, float(self.population.num_samples(one.order.device))
+        if self.privacy is not None:
+            weight, loss = 1.0, None
+            if self.privacy.terms.unit == "device":
+                delta = noised_as_a_whole(delta, self.privacy, f"{self.seed}:{order.device}:{one.number}")
+        if loss is not None and not math.isfinite(loss):
+            loss = None
+        return Update(order.device, delta, order.version, 0, weight, loss, steps, order.model, order.task.mask, halves)
+
+
+def kept(update: Update) -> Update:
+    """A copy: chunks of training are written over."""
+    halves = None if update.halves is None else (update.halves[0].clone(), update.halves[1].clone())
+    return replace(update, delta=update.delta.clone(), halves=halves)
+
+
+def _likeness(task: LocalTask) -> tuple[object, ...]:
+    """Equal for tasks that can be trained side by side."""
+    mask = None if task.mask is None else task.mask.cpu().numpy().tobytes()
+    return (*(getattr(task, each.name) for each in fields(task) if each.name != "mask"), mask)
+
+
+def _looking(task: LocalTask) -> LocalTask:
+    """One epoch at the starting point: what either half of the records says about the model as it was handed out.
+
+    Halves taken along the way of training would not do: each step undoes part of what the last one did, so halves
+    of the same device differ more than those of strangers (on IID data their covariance is a fifth below zero).
+    """
+    return replace(
+        task, learning_rate=_HARDLY, epochs=1, steps=None, momentum=0.0, proximal=0.0, mask=None, halves=True
+    )
