@@ -1,0 +1,1 @@
+"""Where a server keeps what it must not forget."""
