@@ -5,24 +5,25 @@
     due      which leaves can move on
     fold     one does: its next model, feedback to those who took part, maybe another shape of the tree
 
-Daemon and simulation drive these four; neither knows what the parts do. Time comes in by argument, chance follows
-from the seed and the step.
+Daemon and simulation drive these; neither knows what the parts do. In a daemon a worker makes the next model, and the
+coordinator's `digest` is what remains of `fold`. Time comes in by argument, chance follows from the seed and the step.
 """
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from server_kit.cohort_tree import ROOT, CohortTree
+from server_kit.federation_state import FederationState, Plan
+from server_kit.folding import Folded, facts_for, fold
 from server_kit.interfaces import (
     CheckIn,
     CohortId,
@@ -34,62 +35,17 @@ from server_kit.interfaces import (
     Merge,
     Order,
     RoundOutcome,
-    Split,
+    Seen,
 )
+from server_kit.inviting import Inviting
+from server_kit.restructuring import Restructuring
 from server_kit.round import Cohort, CohortState, Shelf, Verdict
 from server_kit.selection import Uniform
-from server_kit.watching import Watch
 
 if TYPE_CHECKING:
-    from server_kit.layout import Layout
     from server_kit.local_task import LocalTask
-    from server_kit.strategy import Strategy
 
 _LATENCY_MEMORY = 0.7  # of what was believed about a device's latency before
-
-
-@dataclass
-class FederationState:
-    """Everything that a checkpoint must hold."""
-
-    tree: CohortTree
-    cohorts: dict[CohortId, CohortState]
-    memory: Memory = field(default_factory=dict)
-    """What structure and shared selection remember."""
-    views: dict[DeviceId, DeviceView] = field(default_factory=dict)
-    claims: dict[DeviceId, CheckIn] = field(default_factory=dict)
-    """What each device said when it was last asked to train."""
-    out: dict[DeviceId, CohortId] = field(default_factory=dict)
-    """Where the answer of a device that was asked belongs."""
-    steps: int = 0
-    """Folds of all cohorts."""
-    suggested: dict[DeviceId, CohortId] = field(default_factory=dict)
-    """Where the latest splits put devices."""
-    sated: set[CohortId] = field(default_factory=set)
-    """Leaves that have asked all they could; there is no use in asking again before something happens."""
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What a local objective may look at."""
-
-    model: torch.Tensor
-    aggregation: Memory
-    layout: Layout
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What does not change while a federation runs."""
-
-    strategy: Strategy
-    task: LocalTask
-    layout: Layout
-    participants: int
-    fresh_model: Callable[[int], torch.Tensor]
-    seed: int = 0
-    check_ins: int = 2000
-    """At most so many waiting devices are looked at when a leaf chooses: a sample is as good as all."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +112,7 @@ class Federation:
 
     def begin(self) -> Change | None:
         """Look at the fleet before the first round."""
-        split = self.plan.strategy.formation.begin(self, self._rng("begin"))
+        split = self.plan.strategy.formation.begin(self, self.rng("begin"))
         change = None if split is None else self._apply(split)
         for device in self.memory.get("assigned", {}) | self.memory.get("clusters", {}):
             self.state.views[device] = DeviceView(device)
@@ -167,10 +123,7 @@ class Federation:
         if not self.state.out:
             # Nothing will happen by itself.
             self.state.sated.clear()
-        if self.plan.strategy.shares_places:
-            orders = self._invite_any(now_seconds)
-        else:
-            orders = self._invite_for_each(now_seconds)
+        orders = Inviting(self).orders(now_seconds)
         for order in orders:
             self.state.out[order.device] = order.cohort
         self.fleet.dispatch(orders, now_seconds)
@@ -178,7 +131,7 @@ class Federation:
 
     def receive(self, device: DeviceId, now_seconds: float) -> Verdict:
         """A device has answered."""
-        cohort = self._cohort(self.state.out.pop(device, ROOT))
+        cohort = self.cohort(self.state.out.pop(device, ROOT))
         asked = (cohort.state.asked | cohort.state.missed).get(device)
         verdict = cohort.receive(device, now_seconds)
         if asked is not None:
@@ -187,7 +140,7 @@ class Federation:
 
     def lost(self, device: DeviceId) -> None:
         """A device that was asked has gone."""
-        cohort = self._cohort(self.state.out.pop(device, ROOT))
+        cohort = self.cohort(self.state.out.pop(device, ROOT))
         cohort.lost(device)
         if not cohort.state.asked and not cohort.state.arrived:
             # Nobody is left of this round: another may begin.
@@ -196,138 +149,49 @@ class Federation:
 
     def due(self, now_seconds: float) -> list[CohortId]:
         """The leaves that have enough for their next model."""
-        return [leaf for leaf in self.leaves if self._cohort(leaf).due(now_seconds)]
+        return [leaf for leaf in self.leaves if self.cohort(leaf).due(now_seconds)]
 
     def next_deadline(self, now_seconds: float) -> float:
         """When `due` should be asked again though nothing arrives."""
-        deadlines = (self._cohort(leaf).deadline_seconds() for leaf in self.leaves)
+        deadlines = (self.cohort(leaf).deadline_seconds() for leaf in self.leaves)
         return min((deadline for deadline in deadlines if deadline > now_seconds), default=math.inf)
 
     def fold(self, leaf: CohortId, now_seconds: float) -> tuple[RoundOutcome, Change | None]:
         """The next model of a leaf, and what follows from having seen its updates."""
-        strategy, state = self.plan.strategy, self.state.cohorts[leaf]
-        watch = Watch(strategy.formation.wants, self.plan.seed)
-        if hasattr(strategy.aggregator, "cohort_alpha"):
-            state.aggregation["members"] = len(self.members(leaf))
-            state.aggregation["population"] = max(1, len(self.memory.get("assigned", {})))
-        outcome = self._cohort(leaf).fold(now_seconds, watch.see if watch.is_on else None)
+        folded = fold(self.cohort(leaf), self.plan.strategy, now_seconds, self.facts(leaf))
+        return folded.outcome, self.digest(folded)
+
+    def facts(self, leaf: CohortId) -> Memory:
+        """What a leaf's aggregator must know of the whole."""
+        population = len(self.memory.get("assigned", {}))
+        return facts_for(self.plan.strategy.aggregator, len(self.members(leaf)), population)
+
+    def digest(self, folded: Folded) -> Change | None:
+        """What follows from a step of a leaf, whose state is the one after it."""
+        outcome, strategy = folded.outcome, self.plan.strategy
         self.state.steps += 1
         for device in outcome.arrived:
             self._participated(device, outcome)
         if strategy.shares_places:
             strategy.selector.observe(outcome, self.memory.setdefault("selection", {}))
-        change = self._look(leaf, watch, outcome.arrived)
+        change = self._look(folded.seen)
         self._mix()
         self.state.sated.clear()
-        return outcome, change
+        return change
 
     def homes(self, devices: Sequence[DeviceId]) -> list[CohortId]:
         """Which leaf's model each device would use, without exploring."""
         check_ins = self.fleet.check_ins(devices, self.leaves, exploring=False)
-        return self.plan.strategy.matcher.match(check_ins, self, self._rng("homes"))
+        return self.plan.strategy.matcher.match(check_ins, self, self.rng("homes"))
 
     def global_model(self) -> torch.Tensor:
         """The mean of the leaves' models, for those who belong nowhere yet."""
         return torch.stack([self.model(leaf) for leaf in self.leaves]).mean(dim=0)
 
-    # Inviting
-
-    def _invite_for_each(self, now_seconds: float) -> list[Order]:
-        hungry = [leaf for leaf in self.leaves if self._is_hungry(leaf, now_seconds)]
-        if not hungry:
-            return []
-        check_ins = self._waiting(now_seconds)
-        by_leaf: dict[CohortId, list[CheckIn]] = {leaf: [] for leaf in hungry}
-        for check_in, home in zip(check_ins, self._matched(check_ins), strict=True):
-            if home in by_leaf:
-                by_leaf[home].append(check_in)
-        orders = []
-        for leaf in hungry:
-            views = [self._view(check_in.device) for check_in in by_leaf[leaf]]
-            chosen = self._cohort(leaf).ask(views, now_seconds)
-            self.state.sated.add(leaf)
-            orders += self._orders(leaf, chosen, by_leaf[leaf])
-        return orders
-
-    def _is_hungry(self, leaf: CohortId, now_seconds: float) -> bool:
-        """Whether it wants more, and may get more: past its deadline a leaf asks again for those it gave up."""
-        cohort = self._cohort(leaf)
-        may = leaf not in self.state.sated or cohort.deadline_seconds() <= now_seconds
-        return may and cohort.wanted(now_seconds) > 0
-
-    def _invite_any(self, now_seconds: float) -> list[Order]:
-        """Choose devices first, and see then where they belong."""
-        strategy, leaves = self.plan.strategy, self.leaves
-        if strategy.is_asynchronous:
-            places = self.plan.participants - len(self.state.out)
-        elif any(self.state.cohorts[leaf].opened_at_seconds is not None for leaf in leaves):
-            return []
-        else:
-            places = math.ceil(self.plan.participants * strategy.over_commit - 1e-9)
-        if places < 1:
-            return []
-        check_ins = self._waiting(now_seconds)
-        if not check_ins:
-            return []
-        views = [self._view(check_in.device) for check_in in check_ins]
-        memory = self.memory.setdefault("selection", {})
-        chosen = set(strategy.selector.select(views, places, memory, self._rng("select")))
-        taken = [check_in for check_in in check_ins if check_in.device in chosen]
-        by_leaf: dict[CohortId, list[CheckIn]] = {}
-        for check_in, home in zip(taken, self._matched(taken), strict=True):
-            by_leaf.setdefault(home, []).append(check_in)
-        orders = []
-        for leaf, theirs in by_leaf.items():
-            views = [self._view(check_in.device) for check_in in theirs]
-            asked = self._cohort(leaf).ask(views, now_seconds, places=len(theirs))
-            orders += self._orders(leaf, asked, theirs)
-        return orders
-
-    def _waiting(self, now_seconds: float) -> list[CheckIn]:
-        """The check-ins of those who wait and may take part, or of a sample of them."""
-        rng = self._rng("check in")
-        waiting = [device for device in self.fleet.waiting(now_seconds) if device not in self.state.out]
-        if len(waiting) > self.plan.check_ins:
-            waiting = [waiting[place] for place in sorted(rng.choice(len(waiting), self.plan.check_ins, replace=False))]
-        check_ins = self.fleet.check_ins(waiting, self.leaves)
-        new = [check_in.device for check_in in check_ins if check_in.changed or check_in.device not in self.state.views]
-        if new:
-            for device in new:
-                self.state.views.setdefault(device, DeviceView(device))
-            self.plan.strategy.formation.welcome(new, self, rng)
-            # What it was asked on arrival may have been all that a device had to give.
-            able = set(self.fleet.waiting(now_seconds))
-            check_ins = [check_in for check_in in check_ins if check_in.device in able]
-        banned = self.memory.get("banned_until", {})
-        return [check_in for check_in in check_ins if not self._banned(check_in.device, banned)]
-
-    def _banned(self, device: DeviceId, banned: dict[DeviceId, int]) -> bool:
-        if device not in banned:
-            return False
-        # A ban is counted in rounds of a cohort; of all cohorts together there are more.
-        if max(self.state.cohorts[leaf].round for leaf in self.leaves) >= banned[device]:
-            del banned[device]
-            return False
-        return True
-
-    def _matched(self, check_ins: Sequence[CheckIn]) -> list[CohortId]:
-        return self.plan.strategy.matcher.match(check_ins, self, self._rng("match"))
-
-    def _orders(self, leaf: CohortId, chosen: Iterable[DeviceId], check_ins: Iterable[CheckIn]) -> list[Order]:
-        said = {check_in.device: check_in for check_in in check_ins}
-        state = self.state.cohorts[leaf]
-        trained = Trained(state.model, state.aggregation, self.plan.layout)
-        usual = replace(self.plan.task, halves=True) if self.plan.strategy.formation.wants.halves else self.plan.task
-        orders = []
-        for device in chosen:
-            self.state.claims[device] = said[device]
-            task = self.plan.strategy.objective.task_for(usual, self._view(device), trained)
-            orders.append(Order(device, leaf, state.version, state.model, task))
-        return orders
-
     # What is known about devices
 
-    def _view(self, device: DeviceId) -> DeviceView:
+    def view(self, device: DeviceId) -> DeviceView:
+        """What is known about a device."""
         view = self.state.views.get(device) or DeviceView(device)
         cluster = self.memory.get("clusters", {}).get(device)
         return view if cluster == view.cluster else replace(view, cluster=cluster)
@@ -350,13 +214,11 @@ class Federation:
 
     # Structure
 
-    def _look(self, leaf: CohortId, watch: Watch, arrived: Sequence[DeviceId]) -> Change | None:
-        strategy, state = self.plan.strategy, self.state.cohorts[leaf]
-        rate = getattr(strategy.aggregator, "cohort_alpha", None)
-        seen = watch.seen(leaf, state.round, self.state.claims, None if rate is None else rate(state.aggregation))
-        if not watch.is_on:
-            seen = replace(seen, devices=tuple(arrived))
-        look = strategy.formation.look(seen, state.clustering, self, self._rng(f"look {leaf}"))
+    def _look(self, seen: Seen) -> Change | None:
+        claims = self.state.claims
+        seen = replace(seen, claims={device: claims[device] for device in seen.devices if device in claims})
+        leaf, formation = seen.cohort, self.plan.strategy.formation
+        look = formation.look(seen, self.clustering(leaf), self, self.rng(f"look {leaf}"))
         self.fleet.tell(look.answers, self.leaves)
         decision = look.decision
         return None if decision is None or not self._has_places_for(decision) else self._apply(decision)
@@ -368,83 +230,13 @@ class Federation:
         return len(self.leaves) + decision.parts - 1 <= self.plan.participants
 
     def _apply(self, decision: Decision) -> Change:
-        if isinstance(decision, Split):
-            return Change(decision, self._split(decision))
-        self._merge(decision)
-        return Change(decision)
-
-    def _split(self, split: Split) -> tuple[CohortId, ...]:
-        self.state.tree = self.state.tree.split(split.cohort, split.parts)
-        children = self.state.tree.children[split.cohort]
-        parent = self.state.cohorts[split.cohort]
-        for number, child in enumerate(children):
-            model = parent.model.clone() if split.models is None else split.models[number].clone()
-            self.state.cohorts[child] = CohortState(
-                child,
-                model,
-                version=parent.version,
-                round=parent.round,
-                opened_at_seconds=parent.opened_at_seconds,
-                needed=parent.needed,
-                aggregation=self._inherited(parent.aggregation),
-                selection=copy.deepcopy(parent.selection),
-            )
-        if getattr(self.plan.strategy.matcher, "asks_for_choices", False):
-            self.state.suggested.update((device, children[part]) for device, part in split.members.items())
-        # Whoever has not been heard goes where most go.
-        most = Counter(split.members.values()).most_common(1)[0][0] if split.members else 0
-        if getattr(self.plan.strategy.matcher, "keeps_table", False):
-            unheard = dict.fromkeys(self.members(split.cohort), most)
-            assigned = self.memory.setdefault("assigned", {})
-            assigned.update((device, children[part]) for device, part in {**unheard, **split.members}.items())
-        self._hand_over(parent, lambda device: children[split.members.get(device, most)])
-        self.fleet.tell_split(split.cohort, children)
-        return children
-
-    def _merge(self, merge: Merge) -> None:
-        """The cohort trains again; its optimiser goes on from the descendant that has seen most steps."""
-        tree = self.state.tree
-        gone = [leaf for leaf in tree.leaves() if leaf.startswith(f"{merge.cohort}.")]
-        self.state.tree = tree.merge(merge.cohort)
-        states = [self.state.cohorts.pop(leaf) for leaf in gone]
-        eldest = max(states, key=lambda state: state.version)
-        before = self.state.cohorts[merge.cohort]
-        merged = CohortState(
-            merge.cohort,
-            merge.model.clone(),
-            version=eldest.version + 1,
-            round=eldest.round,
-            aggregation=self._inherited(eldest.aggregation),
-            opened_at_seconds=min(
-                (s.opened_at_seconds for s in states if s.opened_at_seconds is not None), default=None
-            ),
-            arrived=[ticket for state in states for ticket in state.arrived],
-            selection=before.selection,
-            refusals=sum((state.refusals for state in states), before.refusals),
-        )
-        self.state.cohorts[merge.cohort] = merged
-        needed = sum(state.needed for state in states if state.asked or state.arrived)
-        merged.needed = max(1, min(needed, self._cohort(merge.cohort).pace.arrivals))
-        assigned = self.memory.get("assigned", {})
-        assigned.update((device, merge.cohort) for device, home in assigned.items() if home in gone)
-        for state in states:
-            self._hand_over(state, lambda _: merge.cohort)
-
-    def _hand_over(self, gone: CohortState, heir: Callable[[DeviceId], CohortId]) -> None:
-        """Devices that are out for a cohort that no longer trains answer to its heirs."""
-        for device, cohort in list(self.state.out.items()):
-            if cohort != gone.cohort:
-                continue
-            home = self.state.out[device] = heir(device)
-            if device in gone.asked:
-                self.state.cohorts[home].asked[device] = gone.asked.pop(device)
-            elif device in gone.missed:
-                self.state.cohorts[home].missed[device] = gone.missed.pop(device)
-
-    def _inherited(self, aggregation: Memory) -> Memory:
-        inherited = getattr(self.plan.strategy.aggregator, "inherited", copy.deepcopy)
-        memory: Memory = inherited(aggregation)
-        return memory
+        restructuring = Restructuring(self.state, self.plan)
+        if isinstance(decision, Merge):
+            restructuring.merge(decision)
+            return Change(decision)
+        children = restructuring.split(decision)
+        self.fleet.tell_split(decision.cohort, children)
+        return Change(decision, children)
 
     def _mix(self) -> None:
         mixing, leaves = self.plan.strategy.mixing, self.leaves
@@ -453,7 +245,8 @@ class Federation:
         for leaf, model in mixing.mixed({leaf: self.model(leaf) for leaf in leaves}).items():
             self.state.cohorts[leaf].model = model
 
-    def _cohort(self, leaf: CohortId) -> Cohort:
+    def cohort(self, leaf: CohortId) -> Cohort:
+        """A leaf at work."""
         strategy = self.plan.strategy
         return Cohort(
             self.state.cohorts[leaf],
@@ -464,7 +257,8 @@ class Federation:
             self.plan.seed,
         )
 
-    def _rng(self, purpose: str) -> np.random.Generator:
+    def rng(self, purpose: str) -> np.random.Generator:
+        """Chance for one purpose at this step; the same whenever it is asked."""
         label = f"{self.plan.seed}:{self.state.steps}:{len(self.state.out)}:{purpose}"
         return np.random.default_rng(int.from_bytes(hashlib.sha256(label.encode()).digest()[:16]))
 

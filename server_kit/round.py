@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from server_kit.interfaces import Aggregator, Selector
 
 
-_ROUNDING = 1e-9  # 1.3 devices for each of 10 are 13, whatever floats say
+def whole(number: float) -> int:
+    """The least whole number that is not below; 1.3 devices for each of 10 are 13, whatever floats say."""
+    return math.ceil(number - 1e-9)
 
 
 @dataclass(frozen=True)
@@ -227,7 +229,7 @@ class Cohort:
         """How many more devices should be out."""
         if self.pace.in_flight is not None:
             return self.pace.in_flight - len(self.state.asked)
-        target = math.ceil(self.pace.arrivals * self.pace.over_commit - _ROUNDING)
+        target = whole(self.pace.arrivals * self.pace.over_commit)
         # Past the deadline those still out are given up, and others are asked in their place.
         out = 0 if self._overdue(now_seconds) else len(self.state.asked)
         return target - len(self.state.arrived) - out
@@ -237,7 +239,7 @@ class Cohort:
         if self.pace.in_flight is not None:
             return self.pace.arrivals
         taking_part = len(self.state.asked) + len(self.state.arrived)
-        return min(self.pace.arrivals, max(1, math.ceil(taking_part / self.pace.over_commit - _ROUNDING)))
+        return min(self.pace.arrivals, max(1, whole(taking_part / self.pace.over_commit)))
 
     def _overdue(self, now_seconds: float) -> bool:
         return now_seconds >= self.deadline_seconds()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,7 +10,7 @@ from server_kit.clustering import CountSketch
 from server_kit.interfaces import Seen
 
 if TYPE_CHECKING:
-    from server_kit.interfaces import CheckIn, CohortId, DeviceId, Update, Wants
+    from server_kit.interfaces import CohortId, DeviceId, Update, Wants
 
 
 class Watch:
@@ -37,9 +36,7 @@ class Watch:
         if self._wants.halves and update.halves is not None:
             self._halves.append((self._short(update.halves[0]), self._short(update.halves[1])))
 
-    def seen(
-        self, cohort: CohortId, round_number: int, claims: Mapping[DeviceId, CheckIn], mixing_rate: float | None
-    ) -> Seen:
+    def seen(self, cohort: CohortId, round_number: int, mixing_rate: float | None) -> Seen:
         """Everything that was noted."""
         complete = bool(self._halves) and len(self._halves) == len(self._rows)
         return Seen(
@@ -53,8 +50,7 @@ class Watch:
                 if complete
                 else None
             ),
-            {device: claims[device] for device in self._devices if device in claims},
-            mixing_rate,
+            mixing_rate=mixing_rate,
         )
 
     def _short(self, vector: torch.Tensor) -> torch.Tensor:

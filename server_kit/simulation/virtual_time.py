@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from server_kit.errors import InvalidSetting
-from server_kit.federation import Change, Federation, Plan
+from server_kit.federation import Change, Federation
+from server_kit.federation_state import Plan
 from server_kit.interfaces import CohortId, DeviceId, Split
 from server_kit.local_task import LocalTask
 from server_kit.simulation.fleet import SimulatedFleet

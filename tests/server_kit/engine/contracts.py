@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from server_kit.aggregation.streaming import Held
-from server_kit.federation import Trained
 from server_kit.formation.clusterers import Given
 from server_kit.interfaces import (
     Answer,
@@ -25,6 +24,7 @@ from server_kit.interfaces import (
     SummaryRequest,
     Update,
 )
+from server_kit.inviting import Trained
 from server_kit.layout import Layout
 from server_kit.local_task import LocalTask
 from server_kit.strategy import Strategy

@@ -11,7 +11,8 @@ import torch
 
 from device_sdk.affinity import AffinityRecord, Feedback
 from server_kit.cohort_tree import distance
-from server_kit.federation import Change, Federation, Plan
+from server_kit.federation import Change, Federation
+from server_kit.federation_state import Plan
 from server_kit.interfaces import Answer, CheckIn, CohortId, DeviceId, Order, Seen, SummaryRequest, Update
 from server_kit.layout import Layout
 from server_kit.local_task import LocalTask

@@ -93,7 +93,7 @@ def test_a_buffer_keeps_the_latest():
     for version in range(5):
         casa.look("d0", [float(version + 1), 0, 0, 0], version=version)
     buffered = casa.play.federation.clustering("0")["buffers"]["d0"]
-    assert [entry.version for entry in buffered] == [3, 4]
+    assert [entry["version"] for entry in buffered] == [3, 4]
 
 
 def test_with_a_quorum_the_slowest_are_not_waited_for_and_are_not_lost():

@@ -177,7 +177,7 @@ class TestHaccs:
         now.round()
         assert now.federation.leaves == ["0"]
         assert self.clusters(now) == [set(names(12)[kind::3]) for kind in range(3)]
-        assert now.federation._view("d4").cluster == now.federation.memory["clusters"]["d1"]
+        assert now.federation.view("d4").cluster == now.federation.memory["clusters"]["d1"]
 
     def test_a_few_newcomers_join_and_many_make_clusters_be_found_anew(self):
         now = self.haccs(30)

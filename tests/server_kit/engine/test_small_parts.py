@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from server_kit.aggregation import CasaDecay
 from server_kit.errors import InvalidSetting
-from server_kit.federation import Trained
 from server_kit.interfaces import CheckIn, DeviceView, Split
+from server_kit.inviting import Trained
 from server_kit.layout import Layout
 from server_kit.local_task import LocalTask
 from server_kit.matching import Assigned, BestModel, ByRequest, OwnChoice
