@@ -65,6 +65,8 @@ class Federation:
         self.plan = plan
         self.fleet = fleet
         self.state = state or FederationState(CohortTree(), {ROOT: CohortState(ROOT, plan.fresh_model(0))})
+        self.least_waiting: Callable[[CohortId], int] = lambda _: 1
+        """How many devices must wait before a leaf opens a round."""
         self._shelf_of = shelf_of
 
     # What parts may know (interfaces.Federated)
@@ -135,7 +137,7 @@ class Federation:
         asked = (cohort.state.asked | cohort.state.missed).get(device)
         verdict = cohort.receive(device, now_seconds)
         if asked is not None:
-            self._note(device, now_seconds - asked.at_seconds, cohort.state.version - asked.version)
+            self.note(device, now_seconds - asked.at_seconds, cohort.state.version - asked.version)
         return verdict
 
     def lost(self, device: DeviceId) -> None:
@@ -196,7 +198,8 @@ class Federation:
         cluster = self.memory.get("clusters", {}).get(device)
         return view if cluster == view.cluster else replace(view, cluster=cluster)
 
-    def _note(self, device: DeviceId, latency_seconds: float, staleness: int) -> None:
+    def note(self, device: DeviceId, latency_seconds: float, staleness: int) -> None:
+        """Remember how long a device took to answer, and how stale its answer was."""
         view = self.state.views.get(device) or DeviceView(device)
         before = latency_seconds if view.latency_seconds is None else view.latency_seconds
         latency = _LATENCY_MEMORY * before + (1 - _LATENCY_MEMORY) * latency_seconds
@@ -248,11 +251,12 @@ class Federation:
     def cohort(self, leaf: CohortId) -> Cohort:
         """A leaf at work."""
         strategy = self.plan.strategy
+        pace = strategy.pace(self.plan.participants, len(self.leaves))
         return Cohort(
             self.state.cohorts[leaf],
             Uniform() if strategy.shares_places else strategy.selector,
             strategy.aggregator,
-            strategy.pace(self.plan.participants, len(self.leaves)),
+            replace(pace, begin_with=self.least_waiting(leaf)),
             self._shelf_of(leaf),
             self.plan.seed,
         )

@@ -51,3 +51,5 @@ class Plan:
     seed: int = 0
     check_ins: int = 2000
     """At most so many waiting devices are looked at when a leaf chooses: a sample is as good as all."""
+    compute: str = "cpu"
+    """Where models lie while they are worked with."""

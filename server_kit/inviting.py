@@ -81,7 +81,7 @@ class Inviting:
         if places < 1:
             return []
         check_ins = self._waiting(now_seconds)
-        if not check_ins:
+        if len(check_ins) < (1 if strategy.is_asynchronous else self.federation.least_waiting(leaves[0])):
             return []
         views = [self.federation.view(check_in.device) for check_in in check_ins]
         memory = self.federation.memory.setdefault("selection", {})

@@ -1,0 +1,149 @@
+"""A cohort's worker, in a process of its own: when enough updates lie in the store, it makes the next model.
+
+    decide     which updates, in one transaction; whoever repeats the step takes the same
+    fold       the engine's own code, one update in memory at a time
+    put away   checkpoint and report, then one transaction that makes them true
+
+Killed at any point, its successor repeats the step with the updates that are stored. It needs neither coordinator nor
+gateway for a step that it can make; for the next one it waits until the coordinator has looked at this one.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from server_kit.checkpoints import of_cohort, pack_cohort, pack_folded, unpack_cohort
+from server_kit.daemon.cohort_rows import fill, folded, late_tasks, ticket
+from server_kit.daemon.stored_updates import StoredUpdates
+from server_kit.folding import fold
+from server_kit.round import Cohort
+from server_kit.selection import Uniform
+from server_kit.store.protocol import CohortState, FoldRecord, FoldState, TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from server_kit.checkpoints import Checkpoints
+    from server_kit.daemon.evaluating import Evaluate
+    from server_kit.daemon.model_shelf import ModelShelf
+    from server_kit.federation_state import Plan
+    from server_kit.interfaces import CohortId
+    from server_kit.metrics import Meter
+    from server_kit.round import CohortState as EngineState
+    from server_kit.round import Pace
+    from server_kit.store.protocol import CohortRecord, Lease, Store, TaskRecord
+
+log = logging.getLogger("covey.server")
+
+
+def report_line(cohort: CohortId) -> str:
+    """Where a worker puts what the coordinator needs to know of its steps."""
+    return f"report-{cohort}"
+
+
+@dataclass
+class CohortWorker:
+    """Works for one cohort under a lease, which its caller keeps renewed."""
+
+    cohort: CohortId
+    store: Store
+    checkpoints: Checkpoints
+    models: ModelShelf
+    plan: Plan
+    lease: Lease
+    meter: Meter
+    evaluate: Evaluate | None = None
+    clock: Callable[[], float] = time.time
+    _held: tuple[str, EngineState] | None = field(default=None)
+
+    def step(self) -> bool:
+        """Make the next model if there is enough for it; whether it did."""
+        record = self.record()
+        if record is None or self._awaits_digest(record):
+            return False
+        tasks = self.store.tasks(self.cohort)
+        begun = self._begun(record)
+        if begun is None and not self._due(record, tasks):
+            return False
+        decided = begun or self._decide(record, tasks)
+        with self.meter.timing("covey_fold_seconds", cohort=self.cohort):
+            self._fold(record, decided, tasks)
+        return True
+
+    def record(self) -> CohortRecord | None:
+        """The cohort as it stands, None if it trains no more."""
+        found = next((each for each in self.store.cohorts() if each.cohort == self.cohort), None)
+        return None if found is None or found.state is not CohortState.TRAINING else found
+
+    def next_look_seconds(self) -> float:
+        """When a step may be due though nothing arrives."""
+        record = self.record()
+        if record is None or record.opened_at_seconds is None:
+            return math.inf
+        return record.opened_at_seconds + self._pace.deadline_seconds
+
+    @property
+    def _pace(self) -> Pace:
+        # How many are wanted depends on the other cohorts; what follows from those who came does not.
+        return self.plan.strategy.pace(self.plan.participants, 1)
+
+    def _awaits_digest(self, record: CohortRecord) -> bool:
+        return any(each.cohort == record.cohort for each in self.store.folds(FoldState.DONE))
+
+    def _begun(self, record: CohortRecord) -> FoldRecord | None:
+        begun = (each for each in self.store.folds(FoldState.BEGUN) if each.cohort == self.cohort)
+        return next((each for each in begun if each.version == record.version), None)
+
+    def _due(self, record: CohortRecord, tasks: Sequence[TaskRecord]) -> bool:
+        state = self._state(record)
+        fill(state, record, tasks, self._pace)
+        return self._at_work(state, {}).due(self.clock())
+
+    def _decide(self, record: CohortRecord, tasks: Sequence[TaskRecord]) -> FoldRecord:
+        chosen = tuple(task.task for task in folded(record, tasks, self._pace))
+        late = [task.task for task in late_tasks(record, tasks, self._pace)]
+        wanted = FoldRecord(self.cohort, record.version, chosen, self.clock())
+        return self.store.begin_fold(wanted, late, self.lease)
+
+    def _fold(self, record: CohortRecord, decided: FoldRecord, tasks: Sequence[TaskRecord]) -> None:
+        state = self._state(record)
+        fill(state, record, tasks, self._pace)
+        chosen = {task.task: task for task in tasks if task.state is TaskState.ARRIVED}
+        used = [chosen[task] for task in decided.tasks]
+        state.arrived = [ticket(task, record.version) for task in used]
+        cohort = self._at_work(state, {(task.device, task.version): task for task in used})
+        made = fold(cohort, self.plan.strategy, decided.at_seconds, dict(record.facts))
+        if self.evaluate is not None:
+            accuracy = self.evaluate(state.model, state.round)
+            made = replace(made, outcome=replace(made.outcome, accuracy=accuracy))
+        name = self.checkpoints.write(of_cohort(self.cohort), state.version, pack_cohort(state))
+        report = self.checkpoints.write(report_line(self.cohort), state.version, pack_folded(made))
+        after = replace(
+            record,
+            version=state.version,
+            round=state.round,
+            checkpoint=name,
+            opened_at_seconds=state.opened_at_seconds,
+        )
+        self.store.finish_fold(replace(decided, checkpoint=name, report=report), self.lease, after)
+        self._held = (name, state)
+
+    def _state(self, record: CohortRecord) -> EngineState:
+        """The cohort of the newest checkpoint, from memory if it is the one we made."""
+        if self._held is None or self._held[0] != record.checkpoint:
+            found = self.checkpoints.latest(of_cohort(self.cohort), record.checkpoint)
+            self._held = (record.checkpoint, unpack_cohort(found.packed, self.plan.compute))
+        return self._held[1]
+
+    def _at_work(self, state: EngineState, tasks: dict[tuple[str, int], TaskRecord]) -> Cohort:
+        strategy = self.plan.strategy
+        shelf = StoredUpdates(
+            self.store, self.models, self.plan.layout, self.plan.compute, tasks, needs_base=strategy.is_asynchronous
+        )
+        selector = Uniform() if strategy.shares_places else strategy.selector
+        return Cohort(state, selector, strategy.aggregator, self._pace, shelf, self.plan.seed)

@@ -1,0 +1,59 @@
+"""How good a model is: on the operator's own validation set, where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from server_kit.errors import InvalidSetting
+from server_kit.models import initial_model
+
+if TYPE_CHECKING:
+    from server_kit.daemon.federation_home import Home
+
+Evaluate = Callable[[torch.Tensor, int], float | None]
+"""The share of examples that a model gets right in this round; None in rounds without a test."""
+
+_AT_ONCE = 1024
+
+
+def evaluator(home: Home, compute: str) -> Evaluate | None:
+    """Tests models as the settings say; None if the server has no data of its own."""
+    settings = home.config.evaluation
+    if settings.validation is None or settings.every == 0:
+        return None
+    federation = home.config.federation
+    initial = initial_model(federation.model, federation.seed, home.directory)
+    if initial.module is None:
+        raise InvalidSetting(
+            "[evaluation] validation needs a model that is a torch module, and this one is arrays; nothing was started"
+        )
+    module, layout, (x, y) = initial.module.to(compute), initial.layout, _examples(settings.validation, compute)
+
+    def evaluate(model: torch.Tensor, round_number: int) -> float | None:
+        if round_number % settings.every:
+            return None
+        layout.write(model, module)
+        module.eval()
+        with torch.no_grad():
+            right = sum(
+                int((module(x[start : start + _AT_ONCE]).argmax(dim=1) == y[start : start + _AT_ONCE]).sum())
+                for start in range(0, len(x), _AT_ONCE)
+            )
+        return right / max(1, len(x))
+
+    return evaluate
+
+
+def _examples(path: object, compute: str) -> tuple[torch.Tensor, torch.Tensor]:
+    try:
+        with np.load(str(path), allow_pickle=False) as arrays:
+            x, y = arrays["x"], arrays["y"]
+    except (KeyError, OSError, ValueError) as error:
+        raise InvalidSetting(
+            f"[evaluation] validation must be an .npz file with x and y ({type(error).__name__}); nothing was started"
+        ) from error
+    return torch.from_numpy(x.astype(np.float32)).to(compute), torch.from_numpy(y.astype(np.int64)).to(compute)

@@ -1,0 +1,266 @@
+"""What devices say to a running server, and what it answers: the desk behind the gateway (`desk.Desk`).
+
+Nothing is decided here that a crash could undo: an acknowledged release is in the store, a task was booked before it
+was pushed. Who is here is known to `Presence` only; devices say it again when they reconnect.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from device_sdk.wire.codec import decode
+from device_sdk.wire.errors import Refused
+from device_sdk.wire.messages import (
+    AffinityClaim,
+    Cohorts,
+    ErrorCode,
+    Task,
+    UpdateHeader,
+    UploadAccepted,
+    Welcome,
+)
+from device_sdk.wire.task_terms import mechanism_of, released_shapes
+from privacy.receipt_desk import MemoryShelf, ReceiptDesk
+from privacy.receipts import Receipt
+from privacy.tensor_shapes import size_of
+from server_kit.daemon import norms
+from server_kit.daemon.group_commit import GroupCommit
+from server_kit.daemon.presence import Presence
+from server_kit.interfaces import CheckIn
+from server_kit.store.protocol import Arrival, TaskRecord, TaskState
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from device_sdk.wire.messages import CheckIn as WireCheckIn
+    from device_sdk.wire.messages import Decline, DeviceId, GridEncoding, ReleaseHeader, ServerMessage
+    from privacy.keys import SigningKey
+    from server_kit.daemon.feedback_mac import FeedbackSeal
+    from server_kit.daemon.model_shelf import ModelShelf
+    from server_kit.daemon.spool import Parcel
+    from server_kit.store.protocol import Store
+
+_PIECE_NUMBERS = 1 << 18
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who the server is when it countersigns."""
+
+    server: str
+    key: SigningKey
+
+
+@dataclass
+class Told:
+    """What the coordinator wants devices to know and the desk to hand out; replaced as a whole, read by any thread."""
+
+    cohorts: Cohorts = field(default_factory=lambda: Cohorts(("0",)))
+    open_rounds: dict[str, int] = field(default_factory=dict)
+    """The round that each cohort is in: a task of an earlier one is not worth beginning."""
+
+
+class LiveDesk:
+    """Serves one federation. `wake` is called when the coordinator may have something to do."""
+
+    def __init__(
+        self,
+        store: Store,
+        identity: Identity,
+        seal: FeedbackSeal,
+        models: ModelShelf,
+        *,
+        wake: Callable[[], None],
+        arrived: Callable[[Arrival], None],
+        norm_slack: float = 100.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.presence = Presence()
+        self.told = Told()
+        self._store, self._seal, self._models, self._wake, self._clock = store, seal, models, wake, clock
+        self._identity, self._norm_slack = identity, norm_slack
+        self._arrived = arrived
+        self._commit = GroupCommit(store, clock, self._kept)
+        self._mutex = threading.Lock()
+        self._out: dict[DeviceId, TaskRecord] = {}
+        self.know([record for record in store.tasks() if record.state is TaskState.OUT])
+
+    # What the coordinator tells the desk
+
+    def know(self, tasks: list[TaskRecord]) -> None:
+        """These tasks were booked, so they may be handed out."""
+        with self._mutex:
+            self._out.update((record.device, record) for record in tasks)
+
+    def out(self) -> list[TaskRecord]:
+        """The tasks that devices have, or are to be given."""
+        with self._mutex:
+            return list(self._out.values())
+
+    def give_up(self, record: TaskRecord) -> None:
+        """Count on this task no longer; what still comes is acknowledged and not used."""
+        self._end(record, TaskState.LOST)
+
+    def close(self) -> None:
+        self._commit.close()
+
+    # desk.Attendance
+
+    def welcome(self, device: DeviceId) -> Welcome:
+        self.presence.came(device)
+        self._store.seen([device], self._clock())
+        enrolled = self._store.register.find(device)
+        if enrolled is None:
+            raise Refused(ErrorCode.NOT_ENROLLED, "this server does not know the device; enrol again")
+        seen = self._store.last_receipt(enrolled.ledger_key)
+        return Welcome(self.told.cohorts, b"" if seen is None else self._countersigned(seen))
+
+    def check_in(self, device: DeviceId, check_in: WireCheckIn) -> ServerMessage | None:
+        task = self._still_to_do(device)
+        if task is not None:
+            return task
+        self.presence.ready(self._claimed(device, check_in.affinity))
+        self._wake()
+        return None
+
+    def decline(self, device: DeviceId, decline: Decline) -> None:
+        record = self._out.get(device)
+        if record is not None and record.task == decline.task:
+            self._end(record, TaskState.DECLINED)
+        else:
+            self._wake()
+
+    def gone(self, device: DeviceId, *, leaving: bool) -> None:
+        self.presence.gone(device)
+        record = self._out.get(device)
+        if leaving and record is not None:
+            self._end(record, TaskState.LOST)
+        self._wake()
+
+    # desk.Models
+
+    def blob(self, device: DeviceId, sha256: bytes) -> memoryview | None:
+        del device
+        return self._models.find(sha256)
+
+    # desk.Releases
+
+    def announce(self, device: DeviceId, header: ReleaseHeader) -> UploadAccepted | None:
+        receipt = Receipt.from_json(header.receipt)
+        if self._store.last_receipt(receipt.device_key) == receipt:
+            return UploadAccepted(self._countersigned(receipt), repeated=True)
+        if isinstance(header, UpdateHeader):
+            _check_header(self._task_of(device, header), header)
+        return None
+
+    def accept(self, device: DeviceId, header: ReleaseHeader, parcel: Parcel) -> UploadAccepted:
+        receipt = Receipt.from_json(header.receipt)
+        enrolled = self._store.register.find(device)
+        if enrolled is None:
+            raise Refused(ErrorCode.NOT_ENROLLED, "this server does not know the device; nothing was taken")
+        if isinstance(header, UpdateHeader):
+            self._check_length(self._task_of(device, header), header.encoding, parcel)
+        payload = parcel.read() if parcel.path is None else parcel.path
+        shelf = _Keeping(self._store, self._commit, device, header, payload)
+        receipts = ReceiptDesk(self._identity.server, self._identity.key, shelf)
+        accepted = receipts.accept(receipt, header.payload.sha256.hex(), enrolled.ledger_key)
+        return UploadAccepted(accepted.countersignature.to_json(), accepted.repeated)
+
+    # Inside
+
+    def _countersigned(self, receipt: Receipt) -> bytes:
+        return ReceiptDesk(self._identity.server, self._identity.key, MemoryShelf()).countersign(receipt).to_json()
+
+    def _kept(self, arrivals: Sequence[Arrival]) -> None:
+        for arrival in arrivals:
+            if isinstance(arrival.header, UpdateHeader):
+                with self._mutex:
+                    self._out.pop(arrival.device, None)
+            self._arrived(arrival)
+
+    def _still_to_do(self, device: DeviceId) -> Task | None:
+        """The device's task again, if it was lost on its way and its round goes on; otherwise it is given up."""
+        record = self._out.get(device)
+        if record is None:
+            return None
+        if self.told.open_rounds.get(record.cohort, record.round) <= record.round:
+            return decode(Task, record.message)
+        self._end(record, TaskState.LOST)
+        return None
+
+    def _end(self, record: TaskRecord, state: TaskState) -> None:
+        with self._mutex:
+            self._out.pop(record.device, None)
+        self._store.end_task(record.task, state)
+        self._wake()
+
+    def _claimed(self, device: DeviceId, claim: AffinityClaim | None) -> CheckIn:
+        """What a device asks for. A reward counts only with the server's own word that it was there."""
+        if claim is None:
+            return CheckIn(device)
+        evidence = claim.evidence
+        if evidence is None or evidence.cohort != claim.cohort:
+            return CheckIn(device, claim.cohort)
+        if not self._seal.holds(device, evidence):
+            self._store.count_refusal("forged affinity", device, self._clock())
+            return CheckIn(device)
+        return CheckIn(device, claim.cohort, evidence.sub_cluster, claim.reward)
+
+    def _task_of(self, device: DeviceId, header: UpdateHeader) -> Task:
+        record = self._out.get(device)
+        if record is None or record.task != header.task:
+            record = self._store.task(header.task)
+        if record is None or record.device != device or not record.message:
+            raise Refused(ErrorCode.NOT_ASKED, "this task is not the device's, or it is over; nothing was taken")
+        return decode(Task, record.message)
+
+    def _check_length(self, task: Task, encoding: GridEncoding, parcel: Parcel) -> None:
+        if norms.length(task, encoding, _pieces(parcel, encoding.width_bytes)) > self._norm_slack * norms.longest(task):
+            raise Refused(
+                ErrorCode.MALFORMED, "this update is longer than its task's clipping and noise allow; it was not taken"
+            )
+
+
+def _check_header(task: Task, header: UpdateHeader) -> None:
+    """Refuse an update that is not for this task's model, or not of its size."""
+    if (header.cohort, header.round, header.model_sha256) != (task.cohort, task.round, task.model.blob.sha256):
+        raise Refused(ErrorCode.NOT_ASKED, "this update is for another model than its task's; nothing was taken")
+    if (
+        header.encoding.count != size_of(released_shapes(task))
+        or header.encoding.width_bytes != mechanism_of(task).width_bytes
+    ):
+        raise Refused(ErrorCode.MALFORMED, "this update has another size than its task's; nothing was taken")
+
+
+def _pieces(parcel: Parcel, width_bytes: int) -> Iterator[bytes]:
+    """The bytes, some whole numbers at a time."""
+    if parcel.path is None:
+        yield parcel.read()
+        return
+    with parcel.path.open("rb") as file:
+        while piece := file.read(_PIECE_NUMBERS * width_bytes):
+            yield piece
+
+
+@dataclass(frozen=True)
+class _Keeping:
+    """The store's receipts as `ReceiptDesk` wants them, for one release: its receipt is added with its bytes."""
+
+    store: Store
+    commit: GroupCommit
+    device: DeviceId
+    header: ReleaseHeader
+    payload: bytes | Path
+
+    def last(self, device_key: bytes) -> Receipt | None:
+        return self.store.last_receipt(device_key)
+
+    def find(self, device_key: bytes, sequence: int) -> Receipt | None:
+        return self.store.find_receipt(device_key, sequence)
+
+    def add(self, receipt: Receipt, after: Receipt | None) -> bool:
+        return self.commit.keep(Arrival(self.device, self.header, receipt, after, self.payload))

@@ -1,0 +1,137 @@
+"""The devices behind a running server, as the engine sees them (`interfaces.Fleet`).
+
+What the engine asks for at once takes real devices a while. Orders are booked and pushed, and answered in their own
+time; what devices say about themselves is waited for, as long as `patience_seconds`, while the gateway goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from device_sdk.wire.codec import encode
+from device_sdk.wire.messages import Cohorts, CohortsChanged, Feedback, QuestionKind, Split, Task
+from privacy.budget import NeighbouringRelation
+from privacy.mechanisms.label_histogram import LabelHistogram
+from privacy.mechanisms.randomized_response import RandomizedResponse
+from server_kit.daemon.questions import Asked
+from server_kit.errors import InvalidSetting
+from server_kit.interfaces import CheckIn
+from server_kit.store.protocol import FeedbackRecord, TaskRecord
+
+if TYPE_CHECKING:
+    from device_sdk.wire.messages import DeviceId
+    from server_kit.config import Privacy
+    from server_kit.daemon.feedback_mac import FeedbackSeal
+    from server_kit.daemon.live_desk import LiveDesk
+    from server_kit.daemon.questions import Questions
+    from server_kit.daemon.task_writer import TaskWriter
+    from server_kit.interfaces import Answer, CohortId, Order, SummaryRequest
+    from server_kit.store.protocol import Store
+
+Book = Callable[[Sequence[Task], float], None]
+"""Makes tasks durable, together with the rounds that they belong to."""
+
+
+@dataclass
+class LiveFleet:
+    """Everyone who is connected. Used by the coordinator's one thread."""
+
+    store: Store
+    desk: LiveDesk
+    questions: Questions
+    writer: TaskWriter
+    seal: FeedbackSeal
+    privacy: Privacy
+    book: Book
+    pretrain: Callable[[SummaryRequest, Sequence[DeviceId]], Mapping[DeviceId, torch.Tensor]]
+    round_of: Callable[[CohortId], int]
+    patience_seconds: float = 30.0
+    feedback: list[FeedbackRecord] = field(default_factory=list)
+    """What devices are to be told about the step that is being digested."""
+    splits: list[Split] = field(default_factory=list)
+    """All that ever happened, oldest first."""
+
+    def waiting(self, now_seconds: float) -> Sequence[DeviceId]:
+        del now_seconds
+        return list(self.desk.presence.waiting())
+
+    def check_ins(
+        self, devices: Sequence[DeviceId], leaves: Sequence[CohortId], *, exploring: bool = True
+    ) -> Sequence[CheckIn]:
+        del leaves, exploring
+        said = self.desk.presence.waiting()
+        return [said.get(device) or CheckIn(device) for device in devices]
+
+    def dispatch(self, orders: Sequence[Order], now_seconds: float) -> None:
+        if orders:
+            self.book([self.writer.task(order, self.round_of(order.cohort)) for order in orders], now_seconds)
+
+    def summaries(self, request: SummaryRequest, devices: Sequence[DeviceId]) -> Mapping[DeviceId, torch.Tensor]:
+        if request.kind == "update":
+            return self.pretrain(request, devices)
+        if request.kind == "truth":
+            raise InvalidSetting(
+                "the oracle knows the devices' true groups, which only a simulation has; choose another preset"
+            )
+        wanted = set(devices)
+        return {
+            record.device: counts
+            for record in self.store.summaries(request.kind)
+            if record.device in wanted and (counts := self._histogram(record.payload, record.terms)) is not None
+        }
+
+    def choices(self, devices: Sequence[DeviceId], models: torch.Tensor) -> Mapping[DeviceId, int]:
+        if not devices or len(models) < 2:
+            return dict.fromkeys(devices, 0)
+        references = tuple(self.writer.reference(model) for model in models)
+        if len({reference.blob.sha256 for reference in references}) < len(references):
+            # Models that are the same leave nothing to choose.
+            return {}
+        asked = Asked(QuestionKind.BEST_MODEL, references, str(self.privacy.choice_epsilon))
+        answers = self.questions.ask(devices, asked, self.patience_seconds)
+        return {device: int(answer) for device, answer in answers.items()}
+
+    def candour(self, options: int) -> float:
+        relation = NeighbouringRelation(self.privacy.relation.value)
+        return RandomizedResponse(options, str(self.privacy.choice_epsilon), relation).probability_of_truth
+
+    def tell(self, answers: Sequence[Answer], leaves: Sequence[CohortId]) -> None:
+        del leaves
+        for answer in answers:
+            feedback = Feedback(answer.cohort, answer.round, b"", answer.reward_change, answer.sub_cluster)
+            sealed = self.seal.sealed(answer.device, feedback)
+            self.feedback.append(FeedbackRecord(answer.device, encode(sealed)))
+
+    def tell_split(self, cohort: CohortId, children: Sequence[CohortId]) -> None:
+        self.splits.append(Split(cohort, tuple(children)))
+
+    def cohorts(self, leaves: Sequence[CohortId]) -> Cohorts:
+        """What devices should know about the tree."""
+        return Cohorts(tuple(leaves), tuple(self.splits))
+
+    def taken_feedback(self) -> list[FeedbackRecord]:
+        taken, self.feedback = self.feedback, []
+        return taken
+
+    def _histogram(self, payload: bytes, terms: Mapping[str, str | int]) -> torch.Tensor | None:
+        """The counts, if the device noised them as the server expects."""
+        wanted = self.privacy.histogram
+        for relation in NeighbouringRelation:
+            mechanism = LabelHistogram(wanted.labels, str(wanted.epsilon), relation)
+            if dict(terms) == mechanism.terms:
+                return torch.tensor(mechanism.decode(payload), dtype=torch.float32)
+        return None
+
+
+def changed(fleet: LiveFleet, leaves: Sequence[CohortId]) -> CohortsChanged:
+    """The message for everyone who is connected."""
+    return CohortsChanged(fleet.cohorts(leaves))
+
+
+def booked(task: Task, version: int, now_seconds: float) -> TaskRecord:
+    """A task as the store keeps it."""
+    return TaskRecord(task.task, task.device, task.cohort, task.round, version, now_seconds, encode(task))

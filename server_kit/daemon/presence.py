@@ -1,0 +1,47 @@
+"""Which devices are here, and what each asked for when it checked in. It is forgotten with the process."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from server_kit.interfaces import CheckIn, DeviceId
+
+
+class Presence:
+    """For any thread: the gateway's tell it, the coordinator's asks."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._here: dict[DeviceId, CheckIn | None] = {}
+
+    def came(self, device: DeviceId) -> None:
+        """Its stream is open; it has not said yet that it is ready."""
+        with self._mutex:
+            self._here[device] = None
+
+    def ready(self, check_in: CheckIn) -> None:
+        """It waits for work."""
+        with self._mutex:
+            if check_in.device in self._here:
+                self._here[check_in.device] = check_in
+
+    def busy(self, device: DeviceId) -> None:
+        """It was given something to do."""
+        with self._mutex:
+            if device in self._here:
+                self._here[device] = None
+
+    def gone(self, device: DeviceId) -> None:
+        with self._mutex:
+            self._here.pop(device, None)
+
+    def waiting(self) -> dict[DeviceId, CheckIn]:
+        """Who waits, by name, and what each asked for."""
+        with self._mutex:
+            return {device: check_in for device, check_in in sorted(self._here.items()) if check_in is not None}
+
+    def here(self) -> set[DeviceId]:
+        with self._mutex:
+            return set(self._here)

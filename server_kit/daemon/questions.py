@@ -1,0 +1,97 @@
+"""Questions to the devices that are here, and their answers as they come in: choices, accuracies, losses.
+
+An answer is a release like any other: noised on the device, paid from its budget, stored with its receipt. A device
+may stay silent, so whoever asks waits for a while and goes on with what there is. The same question to the same device
+is asked once: its name follows from what is asked, and an answer in the store stands.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from device_sdk.wire.errors import PayloadMismatch
+from device_sdk.wire.messages import Question, QuestionKind, SummaryHeader, Term
+from device_sdk.wire.question_terms import mechanism_of, read_answer
+from privacy.budget import NeighbouringRelation
+
+if TYPE_CHECKING:
+    from device_sdk.wire.messages import DeviceId, ModelReference, ServerMessage
+    from server_kit.store.protocol import Store, SummaryRecord
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of everyone."""
+
+    kind: QuestionKind
+    models: tuple[ModelReference, ...]
+    epsilon: str
+    loss_bound: float | None = None
+    occasion: str = ""
+    """Tells apart what would be the same question otherwise, such as the same models in another round."""
+
+    @property
+    def name(self) -> str:
+        """Of the question, the same for every device; it follows from what is asked."""
+        named = [self.kind.name, self.epsilon, self.occasion, *(model.blob.sha256.hex() for model in self.models)]
+        return hashlib.sha256("\n".join(named).encode()).hexdigest()[:32]
+
+    def to(self, device: DeviceId, deadline_seconds: float) -> Question:
+        return Question(self.name, device, self.kind, self.models, self.epsilon, deadline_seconds, self.loss_bound)
+
+
+class Questions:
+    """Asks, and waits. `push` says whether a device is here to be asked."""
+
+    def __init__(self, store: Store, push: Callable[[DeviceId, ServerMessage], bool]) -> None:
+        self._store, self._push = store, push
+        self._changed = threading.Condition()
+        self._settled: set[tuple[DeviceId, str]] = set()
+
+    def settled(self, device: DeviceId, question: str) -> None:
+        """A device has answered or declined; nobody need wait for it."""
+        with self._changed:
+            self._settled.add((device, question))
+            self._changed.notify_all()
+
+    def ask(self, devices: Sequence[DeviceId], asked: Asked, patience_seconds: float) -> Mapping[DeviceId, int | float]:
+        """What these devices answer within the time; whoever does not is missing."""
+        known = self._answers(devices, asked)
+        open_questions = [(device, asked.to(device, patience_seconds)) for device in devices if device not in known]
+        waited = {(device, asked.name) for device, question in open_questions if self._push(device, question)}
+        if waited:
+            self._wait(waited, patience_seconds)
+            known = self._answers(devices, asked)
+        return known
+
+    def _wait(self, waited: set[tuple[DeviceId, str]], patience_seconds: float) -> None:
+        until = time.monotonic() + patience_seconds
+        with self._changed:
+            while not self._settled >= waited and (left := until - time.monotonic()) > 0:
+                self._changed.wait(left)
+            self._settled -= waited
+
+    def _answers(self, devices: Sequence[DeviceId], asked: Asked) -> dict[DeviceId, int | float]:
+        wanted, answers = set(devices), {}
+        mechanism = mechanism_of(asked.to("", 1.0), NeighbouringRelation.REPLACE).name
+        for record in self._store.summaries(mechanism, asked.name):
+            if record.device not in wanted:
+                continue
+            try:
+                answers[record.device] = read_answer(asked.to(record.device, 1.0), _header(record), record.payload)
+            except PayloadMismatch:
+                self._store.count_refusal("answer to nothing", record.device, record.at_seconds)
+        return answers
+
+
+def _header(record: SummaryRecord) -> SummaryHeader:
+    """As much of an answer's header as its meaning depends on."""
+    from device_sdk.wire.tensors import blob_of
+
+    terms = tuple(Term(name, value) for name, value in record.terms.items())
+    return SummaryHeader(record.mechanism, terms, record.subject, blob_of(record.payload), b"", 0, b"")
