@@ -28,6 +28,9 @@ def fill(state: CohortState, record: CohortRecord, tasks: Iterable[TaskRecord], 
     state.asked = {task.device: _asked(task) for task in out if not (in_rounds and task.round < record.round)}
     state.missed = {task.device: _asked(task) for task in out if in_rounds and task.round < record.round}
     state.arrived = [ticket(task, record.version) for task in folded(record, tasks, pace)]
+    if in_rounds and not state.asked and not state.arrived:
+        # Nobody is left of this round: another may begin.
+        state.opened_at_seconds = None
 
 
 def folded(record: CohortRecord, tasks: Iterable[TaskRecord], pace: Pace) -> list[TaskRecord]:

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from device_sdk.wire.codec import decode
-from device_sdk.wire.messages import ComeBack, Feedback
+from device_sdk.wire.messages import ComeBack, Feedback, Task
 from device_sdk.wire.messages import Split as WireSplit
 from server_kit.checkpoints import (
     OF_FEDERATION,
@@ -48,7 +48,7 @@ from server_kit.store.protocol import (
 )
 
 if TYPE_CHECKING:
-    from device_sdk.wire.messages import ServerMessage, Task
+    from device_sdk.wire.messages import ServerMessage
     from server_kit.checkpoints import Checkpoints
     from server_kit.daemon.live_desk import LiveDesk
     from server_kit.daemon.live_fleet import LiveFleet
@@ -64,6 +64,7 @@ log = logging.getLogger("covey.server")
 
 FOUNDED = "founded"
 _REST_SECONDS = 600.0
+_MANY_MODELS = 64
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,8 @@ class Coordinator:
     _records: dict[CohortId, CohortRecord] = field(default_factory=dict)
     _views: dict[DeviceId, DeviceView] = field(default_factory=dict)
     _noted: set[str] = field(default_factory=set)
+    _endings: int = 0
+    """Tasks that had ended without an answer when rows were read last."""
     _idle_since: dict[CohortId, float] = field(default_factory=dict)
     _absent_since: dict[DeviceId, float] = field(default_factory=dict)
 
@@ -125,6 +128,7 @@ class Coordinator:
 
     def step(self) -> None:
         """Do what can be done now."""
+        self._bring_feedback(self.desk.presence.taken_newcomers())
         while folds := self.store.folds(FoldState.DONE):
             for fold in folds:
                 self._digest(fold)
@@ -172,6 +176,7 @@ class Coordinator:
     def _read_rows(self) -> None:
         """Bring the engine's state up to what the store says."""
         state = self.federation.state
+        self._endings = self.desk.endings
         tasks = self.store.tasks()
         self._records |= {record.cohort: record for record in self.store.cohorts()}
         for leaf in self.federation.leaves:
@@ -286,10 +291,22 @@ class Coordinator:
             for device in self.desk.presence.here():
                 self.push(device, message)
             self.bells.supervisor()
-        for record in self.store.feedback(sorted(self.desk.presence.here() & set(outcome.arrived))):
-            self.push(record.device, decode(Feedback, record.message))
+        self._bring_feedback(self.desk.presence.here() & set(outcome.arrived))
         self.checkpoints.prune(of_cohort(fold.cohort), {record.checkpoint for record in self.store.all_cohorts()})
         self.checkpoints.prune(f"report-{fold.cohort}", set(), keep=1)
+        self._tidy_models()
+
+    def _bring_feedback(self, devices: set[DeviceId]) -> None:
+        for record in self.store.feedback(sorted(devices)) if devices else ():
+            self.push(record.device, decode(Feedback, record.message))
+
+    def _tidy_models(self) -> None:
+        """Forget models that no task and no cohort refers to."""
+        if self.desk.models.count() <= _MANY_MODELS:
+            return
+        tasks = [decode(Task, record.message) for record in self.store.tasks(None, TaskState.OUT, TaskState.ARRIVED)]
+        wanted = {task.model.blob.sha256 for task in tasks} | self.fleet.writer.written()
+        self.desk.models.keep_only(wanted | {task.objective.mask.sha256 for task in tasks if task.objective.mask})
 
     def _tell_desk(self) -> None:
         leaves = self.federation.leaves
@@ -312,6 +329,8 @@ class Coordinator:
             return
         if not self.federation.memory.get(FOUNDED):
             self._look_at_the_fleet()
+        # Something has happened since we asked last: someone has come.
+        self.federation.state.sated.clear()
         with self.meter.timing("covey_invite_seconds"):
             self.federation.invite(now)
 
@@ -319,7 +338,7 @@ class Coordinator:
         waiting = len(self.desk.presence.waiting())
         if not waiting or self._is_over():
             return False
-        if self.plan.strategy.is_asynchronous:
+        if self.plan.strategy.is_asynchronous or self._endings != self.desk.endings:
             return True
         idle = False
         for leaf in self.federation.leaves:
@@ -384,7 +403,6 @@ class Coordinator:
         for device, since in list(self._absent_since.items()):
             if now - since >= self.patience.absence_seconds:
                 self.desk.give_up(out[device])
-                self.federation.lost(device)
                 del self._absent_since[device]
 
     def _is_over(self) -> bool:

@@ -17,6 +17,7 @@ from device_sdk.wire.errors import Refused
 from device_sdk.wire.messages import (
     AffinityClaim,
     Cohorts,
+    ComeBack,
     ErrorCode,
     Task,
     UpdateHeader,
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from server_kit.store.protocol import Store
 
 _PIECE_NUMBERS = 1 << 18
+_PAUSE_SECONDS = 60.0
+"""For a device that has declined a task."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,11 @@ class Told:
 
 
 class LiveDesk:
-    """Serves one federation. `wake` is called when the coordinator may have something to do."""
+    """Serves one federation.
+
+    `wake` is called when the coordinator may have something to do, `arrived` when a release is durable, `on_silence`
+    when a device will not answer a question.
+    """
 
     def __init__(
         self,
@@ -76,14 +83,18 @@ class LiveDesk:
         *,
         wake: Callable[[], None],
         arrived: Callable[[Arrival], None],
-        norm_slack: float = 100.0,
+        on_silence: Callable[[DeviceId, str], None] = lambda _, __: None,
+        norm_slack: float = 10.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.presence = Presence()
         self.told = Told()
-        self._store, self._seal, self._models, self._wake, self._clock = store, seal, models, wake, clock
+        self.endings = 0
+        """How many tasks have ended without an answer."""
+        self._store, self._seal, self.models, self._wake, self._clock = store, seal, models, wake, clock
         self._identity, self._norm_slack = identity, norm_slack
-        self._arrived = arrived
+        self._arrived, self._on_silence = arrived, on_silence
+        self._declined: dict[DeviceId, float] = {}
         self._commit = GroupCommit(store, clock, self._kept)
         self._mutex = threading.Lock()
         self._out: dict[DeviceId, TaskRecord] = {}
@@ -123,6 +134,9 @@ class LiveDesk:
         task = self._still_to_do(device)
         if task is not None:
             return task
+        if self._clock() < self._declined.get(device, 0.0):
+            # It would only decline again.
+            return ComeBack(_PAUSE_SECONDS)
         self.presence.ready(self._claimed(device, check_in.affinity))
         self._wake()
         return None
@@ -130,8 +144,10 @@ class LiveDesk:
     def decline(self, device: DeviceId, decline: Decline) -> None:
         record = self._out.get(device)
         if record is not None and record.task == decline.task:
+            self._declined[device] = self._clock() + _PAUSE_SECONDS
             self._end(record, TaskState.DECLINED)
         else:
+            self._on_silence(device, decline.task)
             self._wake()
 
     def gone(self, device: DeviceId, *, leaving: bool) -> None:
@@ -145,7 +161,7 @@ class LiveDesk:
 
     def blob(self, device: DeviceId, sha256: bytes) -> memoryview | None:
         del device
-        return self._models.find(sha256)
+        return self.models.find(sha256)
 
     # desk.Releases
 
@@ -195,6 +211,7 @@ class LiveDesk:
     def _end(self, record: TaskRecord, state: TaskState) -> None:
         with self._mutex:
             self._out.pop(record.device, None)
+            self.endings += 1
         self._store.end_task(record.task, state)
         self._wake()
 

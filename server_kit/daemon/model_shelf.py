@@ -43,6 +43,10 @@ class ModelShelf:
         except (FileNotFoundError, ValueError):
             return None
 
+    def count(self) -> int:
+        """How many there are."""
+        return sum(1 for _ in self._directory.iterdir())
+
     def keep_only(self, wanted: Iterable[bytes]) -> None:
         """Forget all others."""
         names = {self._path(sha256).name for sha256 in wanted}

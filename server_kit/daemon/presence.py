@@ -15,11 +15,19 @@ class Presence:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._here: dict[DeviceId, CheckIn | None] = {}
+        self._newcomers: set[DeviceId] = set()
 
     def came(self, device: DeviceId) -> None:
         """Its stream is open; it has not said yet that it is ready."""
         with self._mutex:
             self._here[device] = None
+            self._newcomers.add(device)
+
+    def taken_newcomers(self) -> set[DeviceId]:
+        """Who has come since this was asked last."""
+        with self._mutex:
+            taken, self._newcomers = self._newcomers, set()
+            return taken
 
     def ready(self, check_in: CheckIn) -> None:
         """It waits for work."""

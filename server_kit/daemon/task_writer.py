@@ -58,6 +58,10 @@ class TaskWriter:
             known = self._written[cohort] = (version, self.reference(model, version))
         return known[1]
 
+    def written(self) -> set[bytes]:
+        """The hashes of the cohorts' newest models."""
+        return {reference.blob.sha256 for _, reference in self._written.values()}
+
     def reference(self, model: torch.Tensor, version: int = 0) -> ModelReference:
         """Any model, ready to be fetched."""
         tensors = {name: value.numpy(force=True) for name, value in self.layout.views(model).items()}

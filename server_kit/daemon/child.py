@@ -1,0 +1,105 @@
+"""A child process of the daemon: how it is started, how it is told to stop, and how it finds out by itself."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from server_kit import event_log
+from server_kit.daemon.federation_home import Home
+from server_kit.daemon.lifeline import end_with
+from server_kit.errors import ServerError
+from server_kit.store.bell import Bell
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+log = logging.getLogger("covey.server")
+
+WRONG_SETTINGS = 78
+"""Exit code: starting again will not help before someone has changed something."""
+_LONGEST_WAIT_SECONDS = 2.0
+
+
+@dataclass
+class Signals:
+    """What the supervisor, or a person, has asked for."""
+
+    stop: threading.Event = field(default_factory=threading.Event)
+    reload: threading.Event = field(default_factory=threading.Event)
+
+    def heed(self) -> None:
+        """Listen to SIGTERM, SIGINT and SIGHUP; in the main thread."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        signal.signal(signal.SIGHUP, self._reload)
+
+    def _stop(self, _: int, __: FrameType | None) -> None:
+        self.stop.set()
+
+    def _reload(self, _: int, __: FrameType | None) -> None:
+        self.reload.set()
+
+
+@dataclass(frozen=True)
+class Child:
+    """What every child process has."""
+
+    home: Home
+    name: str
+    bell: Bell
+    signals: Signals
+
+    def work(self, step: Callable[[], None], next_look_seconds: Callable[[], float]) -> None:
+        """Do `step` whenever the bell rings or its time has come, until told to stop."""
+        while not self.signals.stop.is_set():
+            step()
+            wait = min(next_look_seconds() - time.time(), _LONGEST_WAIT_SECONDS)
+            if wait > 0:
+                self.bell.wait(wait)
+
+
+def run_child(name: str, run: Callable[[Child], None], arguments: list[str]) -> int:
+    """Be a child process named `name`; `arguments` are the federation's directory and the lifeline's descriptor."""
+    parser = argparse.ArgumentParser(description="Started by the supervisor; not for people.")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--lifeline", type=int)
+    given = parser.parse_args(arguments)
+    signals = Signals()
+    signals.heed()
+    if given.lifeline is not None:
+        end_with(given.lifeline)
+    try:
+        home = Home.open(given.directory)
+        event_log.set_up(home.config.log, name)
+        event_log.change_level_on_signals(home.config.log)
+        with Bell(home.directory, name) as bell:
+            run(Child(home, name, bell, signals))
+    except ServerError as error:
+        log.error("%s", error, extra={"child": name})  # noqa: TRY400
+        return WRONG_SETTINGS
+    return 0
+
+
+def worker_name(cohort: str) -> str:
+    """Of a cohort's worker: its process, its bell, its lease."""
+    return f"worker-{cohort}"
+
+
+def command_of(module: str, directory: Path, lifeline: int, *more: str) -> list[str]:
+    """How the supervisor starts a child."""
+    return [sys.executable, "-m", module, *more, str(directory), "--lifeline", str(lifeline)]
+
+
+def child_environment() -> dict[str, str]:
+    """Children share the machine's cores: each works with one thread unless the operator says otherwise."""
+    return {"OMP_NUM_THREADS": "1", **os.environ}

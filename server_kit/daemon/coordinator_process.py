@@ -1,0 +1,205 @@
+"""The process of coordinator and gateway: `python -m server_kit.daemon.coordinator_process DIR`. All wiring is here."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from device_sdk.wire.messages import UpdateHeader
+from server_kit import event_log
+from server_kit.config import check_policy, reloadable
+from server_kit.daemon.child import Child, run_child, worker_name
+from server_kit.daemon.coordinator import Bells, Coordinator, Patience
+from server_kit.daemon.enrolment import EnrolmentDesk, EnrolmentServer
+from server_kit.daemon.event_loop import EventLoop
+from server_kit.daemon.gateway import Gateway
+from server_kit.daemon.invitations import Invitations
+from server_kit.daemon.lifeline import LeaseKeeper
+from server_kit.daemon.live_desk import Identity, LiveDesk
+from server_kit.daemon.live_fleet import LiveFleet
+from server_kit.daemon.model_shelf import ModelShelf
+from server_kit.daemon.planning import plan_of
+from server_kit.daemon.pretraining import Pretraining
+from server_kit.daemon.questions import Questions
+from server_kit.daemon.spool import Spool
+from server_kit.daemon.task_writer import TaskWriter
+from server_kit.metrics import Meter
+from server_kit.store.bell import ring
+
+if TYPE_CHECKING:
+    from device_sdk.wire.messages import DeviceId, ServerMessage
+    from server_kit.daemon.federation_home import Home
+    from server_kit.federation_state import Plan
+    from server_kit.store.protocol import Arrival, Store
+
+log = logging.getLogger("covey.server")
+
+NAME = "coordinator"
+_CERTIFICATE_LOOK_SECONDS = 3600.0
+
+
+class Wiring:
+    """Coordinator, desk and gateway of one federation, put together."""
+
+    def __init__(self, child: Child, store: Store, plan: Plan, keeper: LeaseKeeper, loop: EventLoop) -> None:
+        home = child.home
+        self.home, self.child, self.store, self.plan, self.loop = home, child, store, plan, loop
+        self.meter = Meter(NAME)
+        self.authority = home.authority()
+        self.models = ModelShelf(home.models)
+        config, seal = home.config, home.feedback_seal()
+        self.desk = LiveDesk(
+            store,
+            Identity(self.authority.server, home.signing_key()),
+            seal,
+            self.models,
+            wake=self.wake,
+            arrived=self.arrived,
+            on_silence=lambda device, question: self.questions.settled(device, question),
+        )
+        settings = config.guards.gateway()
+        self.gateway = Gateway(self.desk, store.register, self.authority, Spool(home.spool), loop, settings=settings)
+        self.questions = Questions(store, self.push)
+        bells = Bells(
+            lambda cohort: ring(home.directory, worker_name(cohort)), lambda: ring(home.directory, "supervisor")
+        )
+        self.coordinator = Coordinator(
+            store,
+            home.open_checkpoints(),
+            plan,
+            self.desk,
+            self.push,
+            bells,
+            self.meter,
+            keeper.lease,
+            _patience(home),
+        )
+        deadline = config.federation.deadline_seconds
+        writer = TaskWriter(plan.layout, self.models, config.privacy.terms(), deadline)
+        self.pretraining = Pretraining(
+            store, writer, plan.layout, self.desk.presence.here, self.coordinator.hand_out, deadline
+        )
+        self.fleet = LiveFleet(
+            store,
+            self.desk,
+            self.questions,
+            writer,
+            seal,
+            config.privacy,
+            self.coordinator.book,
+            self.pretraining,
+            self.coordinator.round_of,
+        )
+
+    def push(self, device: DeviceId, message: ServerMessage) -> bool:
+        return self.gateway.push(device, message)
+
+    def wake(self) -> None:
+        """A device has said something."""
+        ring(self.home.directory, NAME)
+        self.pretraining.notice()
+
+    def arrived(self, arrival: Arrival) -> None:
+        """A release is durable: whoever waits for it is woken."""
+        header = arrival.header
+        if isinstance(header, UpdateHeader):
+            ring(self.home.directory, worker_name(header.cohort))
+            if self.plan.strategy.is_asynchronous:
+                ring(self.home.directory, NAME)
+        else:
+            self.questions.settled(arrival.device, header.subject)
+        self.pretraining.notice()
+
+    def reload(self) -> None:
+        """Take up what may change while the server runs, and say what may not."""
+        result = reloadable(self.home.config, self.home.read_settings())
+        self.home = replace(self.home, config=result.config)
+        event_log.set_level(result.config.log.level)
+        self.coordinator.patience = _patience(self.home)
+        self.coordinator.federation.plan = self.plan = plan_of(self.home)
+        log.info("settings were read again", extra={"changed": ", ".join(result.changed) or "nothing"})
+        for refused in result.refused:
+            log.warning("this setting cannot change while the server runs; restart it", extra={"setting": refused})
+
+
+@contextmanager
+def listening(wiring: Wiring) -> Iterator[None]:
+    """Be open for devices and strangers."""
+    home, listen = wiring.home, wiring.home.config.listen
+    certificate = home.server_certificate()
+    port = wiring.gateway.start(listen.gateway, certificate)
+    desk = EnrolmentDesk(
+        wiring.authority,
+        Invitations(wiring.store.invitations),
+        wiring.store.register,
+        home.signing_key().public_key,
+        listen.gateway_address,
+    )
+    enrolment = EnrolmentServer(desk, wiring.loop)
+    enrolment.start(listen.enrolment, certificate)
+    log.info("devices can connect", extra={"port": port})
+    try:
+        yield
+    finally:
+        enrolment.close(grace_seconds=0)
+        wiring.gateway.close(grace_seconds=2.0)
+        wiring.desk.close()
+
+
+def coordinate(child: Child) -> None:
+    """Run the federation until told to stop."""
+    home = child.home
+    torch.set_num_threads(1)
+    plan = plan_of(home)
+    check_policy(home.config, plan.strategy)
+    with ExitStack() as stack:
+        store = home.open_store()
+        stack.callback(store.close)
+        keeper = LeaseKeeper(store, NAME)
+        stack.callback(keeper.close)
+        loop = stack.enter_context(EventLoop())
+        wiring = Wiring(child, store, plan, keeper, loop)
+        wiring.coordinator.begin(wiring.fleet, wiring.pretraining)
+        ring(home.directory, "supervisor")
+        stack.enter_context(listening(wiring))
+        stack.enter_context(wiring.meter.publishing(home.run, every_seconds=1.0))
+        _Loop(wiring).run()
+
+
+class _Loop:
+    """Everything that is done again and again."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        self._wiring = wiring
+        self._shown_at = time.monotonic()
+
+    def run(self) -> None:
+        self._wiring.child.work(self._step, self._wiring.coordinator.next_look_seconds)
+
+    def _step(self) -> None:
+        wiring = self._wiring
+        if wiring.child.signals.reload.is_set():
+            wiring.child.signals.reload.clear()
+            wiring.reload()
+        if time.monotonic() - self._shown_at > _CERTIFICATE_LOOK_SECONDS:
+            self._shown_at = time.monotonic()
+            wiring.gateway.show(wiring.home.server_certificate())
+        wiring.meter.gauge("covey_devices_connected", len(wiring.desk.presence.here()))
+        wiring.meter.gauge("covey_devices_waiting", len(wiring.desk.presence.waiting()))
+        wiring.coordinator.step()
+
+
+def _patience(home: Home) -> Patience:
+    federation = home.config.federation
+    return Patience(federation.waiting_needed, rounds=federation.rounds)
+
+
+if __name__ == "__main__":
+    sys.exit(run_child(NAME, coordinate, sys.argv[1:]))
