@@ -54,6 +54,7 @@ class Wiring:
         self.meter = Meter(NAME)
         self.authority = home.authority()
         self.models = ModelShelf(home.models)
+        self.questions = Questions(store, self.push)
         config, seal = home.config, home.feedback_seal()
         self.desk = LiveDesk(
             store,
@@ -62,11 +63,10 @@ class Wiring:
             self.models,
             wake=self.wake,
             arrived=self.arrived,
-            on_silence=lambda device, question: self.questions.settled(device, question),
+            on_silence=self.questions.settled,
         )
         settings = config.guards.gateway()
         self.gateway = Gateway(self.desk, store.register, self.authority, Spool(home.spool), loop, settings=settings)
-        self.questions = Questions(store, self.push)
         bells = Bells(
             lambda cohort: ring(home.directory, worker_name(cohort)), lambda: ring(home.directory, "supervisor")
         )

@@ -84,7 +84,6 @@ class LiveDesk:
         wake: Callable[[], None],
         arrived: Callable[[Arrival], None],
         on_silence: Callable[[DeviceId, str], None] = lambda _, __: None,
-        norm_slack: float = 10.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.presence = Presence()
@@ -92,7 +91,7 @@ class LiveDesk:
         self.endings = 0
         """How many tasks have ended without an answer."""
         self._store, self._seal, self.models, self._wake, self._clock = store, seal, models, wake, clock
-        self._identity, self._norm_slack = identity, norm_slack
+        self._identity = identity
         self._arrived, self._on_silence = arrived, on_silence
         self._declined: dict[DeviceId, float] = {}
         self._commit = GroupCommit(store, clock, self._kept)
@@ -236,7 +235,7 @@ class LiveDesk:
         return decode(Task, record.message)
 
     def _check_length(self, task: Task, encoding: GridEncoding, parcel: Parcel) -> None:
-        if norms.length(task, encoding, _pieces(parcel, encoding.width_bytes)) > self._norm_slack * norms.longest(task):
+        if norms.length(task, encoding, _pieces(parcel, encoding.width_bytes)) > norms.longest(task):
             raise Refused(
                 ErrorCode.MALFORMED, "this update is longer than its task's clipping and noise allow; it was not taken"
             )

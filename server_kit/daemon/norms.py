@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from device_sdk.wire.messages import GridEncoding, Task
 
+_MORE_RECORDS = 10
+"""How many times more records a device may hold than the sampling rate was made for."""
 _DEVIATIONS = 10
 """Beyond √d, in which the length of d noised coordinates may lie; more happens to nobody."""
 
@@ -25,7 +27,7 @@ def longest(task: Task) -> float:
     """The length that an honest update does not exceed.
 
     Noise of deviation s on d coordinates is about s·√d long. A round of DP-SGD adds up its steps, and in each of them
-    at most all of a device's records are clipped and summed: as many as the sampling rate says that there are.
+    at most all of a device's records are clipped and summed: as many as the sampling rate was made for, or some more.
     """
     terms, size = task.privacy, sum(math.prod(spec.shape) for spec in task.model.tensors)
     clip, noise = float(Fraction(terms.clip_norm)), float(Fraction(terms.noise_multiplier))
@@ -34,7 +36,7 @@ def longest(task: Task) -> float:
     if not isinstance(terms, RecordLevelTerms):
         return clip + spread + rounding
     batch, objective = float(Fraction(terms.expected_batch_size)), task.objective
-    records = batch / float(Fraction(terms.sampling_rate))
+    records = _MORE_RECORDS * batch / float(Fraction(terms.sampling_rate))
     reach = objective.learning_rate / (1 - objective.momentum) * (objective.steps or 0)
     return reach * (records * clip + spread) / batch + rounding
 
