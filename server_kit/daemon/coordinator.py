@@ -128,12 +128,15 @@ class Coordinator:
 
     def step(self) -> None:
         """Do what can be done now."""
+        self.learn()
+        self.invite()
+
+    def learn(self) -> None:
+        """Digest what workers have made."""
         self._bring_feedback(self.desk.presence.taken_newcomers())
         while folds := self.store.folds(FoldState.DONE):
             for fold in folds:
                 self._digest(fold)
-        self._give_up_the_absent()
-        self._invite()
 
     def next_look_seconds(self) -> float:
         """When to look again though nothing happens."""
@@ -283,6 +286,8 @@ class Coordinator:
         self.meter.observe("covey_round_seconds", outcome.duration_seconds, cohort=fold.cohort)
         log.info("a cohort has a new model", extra={"cohort": fold.cohort, "round": outcome.round})
         self._tell_desk()
+        # Feedback is about the tree as it was.
+        self._bring_feedback(self.desk.presence.here() & set(outcome.arrived))
         if change is not None:
             log.info(
                 "the cohorts have changed", extra={"cohort": change.decision.cohort, "why": change.decision.reason}
@@ -291,7 +296,6 @@ class Coordinator:
             for device in self.desk.presence.here():
                 self.push(device, message)
             self.bells.supervisor()
-        self._bring_feedback(self.desk.presence.here() & set(outcome.arrived))
         self.checkpoints.prune(of_cohort(fold.cohort), {record.checkpoint for record in self.store.all_cohorts()})
         self.checkpoints.prune(f"report-{fold.cohort}", set(), keep=1)
         self._tidy_models()
@@ -318,7 +322,9 @@ class Coordinator:
 
     # Asking devices
 
-    def _invite(self) -> None:
+    def invite(self) -> None:
+        """Ask devices to train, as many as cohorts want and there are."""
+        self._give_up_the_absent()
         now = self.clock()
         self._rest()
         if not self._someone_is_wanted(now):

@@ -28,6 +28,7 @@ from device_sdk.wire.task_terms import mechanism_of, released_shapes
 from privacy.receipt_desk import MemoryShelf, ReceiptDesk
 from privacy.receipts import Receipt
 from privacy.tensor_shapes import size_of
+from server_kit.cohort_tree import lineage
 from server_kit.daemon import norms
 from server_kit.daemon.group_commit import GroupCommit
 from server_kit.daemon.presence import Presence
@@ -219,12 +220,14 @@ class LiveDesk:
         if claim is None:
             return CheckIn(device)
         evidence = claim.evidence
-        if evidence is None or evidence.cohort != claim.cohort:
+        if evidence is None or evidence.cohort not in lineage(claim.cohort):
             return CheckIn(device, claim.cohort)
         if not self._seal.holds(device, evidence):
             self._store.count_refusal("forged affinity", device, self._clock())
             return CheckIn(device)
-        return CheckIn(device, claim.cohort, evidence.sub_cluster, claim.reward)
+        # What was said about a cohort's sub-clusters says nothing about those of its children.
+        sub_cluster = evidence.sub_cluster if evidence.cohort == claim.cohort else None
+        return CheckIn(device, claim.cohort, sub_cluster, claim.reward)
 
     def _task_of(self, device: DeviceId, header: UpdateHeader) -> Task:
         record = self._out.get(device)

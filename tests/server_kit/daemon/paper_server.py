@@ -6,7 +6,6 @@ can be thrown away and made anew at any moment, as `kill -9` would.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -118,14 +117,14 @@ class PaperDevice:
 
     def upload_of(self, task: Task, values: Any) -> tuple[UpdateHeader, bytes]:
         width = mechanism_of(task).width_bytes
-        payload = pack_array(np.broadcast_to(np.asarray(values, dtype=np.int64), (LAYOUT.size,)), width)
+        payload = pack_array(np.broadcast_to(np.asarray(values, dtype=np.int64), (self.server.layout.size,)), width)
         plain = self.keys.update(payload, task.task)
         header = replace(
             plain,
             cohort=task.cohort,
             round=task.round,
             model_sha256=task.model.blob.sha256,
-            encoding=GridEncoding(LAYOUT.size, width),
+            encoding=GridEncoding(self.server.layout.size, width),
             signature=b"",
         )
         self.last_upload = (signed(header, self.id, self.keys.signing), payload)
@@ -156,13 +155,15 @@ class PaperServer:
     privacy: Privacy = field(default_factory=lambda: Privacy(level="device", noise_multiplier="4", grid_bits=8))
     connected: dict[str, PaperDevice] = field(default_factory=dict)
     workers: dict[str, CohortWorker] = field(default_factory=dict)
-    on_question: Callable[[PaperDevice, Any], None] | None = None
+    layout: Layout = LAYOUT
+    plan: Plan | None = None
 
     def __post_init__(self) -> None:
+        self.desk: LiveDesk | None = None
         self.key, self.seal = SigningKey.generate(), FeedbackSeal(bytes(32))
         self.models = ModelShelf(self.directory / "models")
         self.checkpoints = Checkpoints(open_blobs(str(self.directory / "blobs")), self.directory / "scratch")
-        self.plan = Plan(
+        self.plan = self.plan or Plan(
             strategy(self.preset, {"deadline_seconds": 100.0, **self.overrides}),
             LocalTask(0.1, steps=2),
             LAYOUT,
@@ -173,7 +174,7 @@ class PaperServer:
 
     def restart_coordinator(self) -> None:
         """The coordinator's process begins anew; every device has lost its stream."""
-        if hasattr(self, "desk"):
+        if self.desk is not None:
             self.desk.close()
         self.connected.clear()
         self.desk = LiveDesk(
@@ -199,9 +200,9 @@ class PaperServer:
             self.patience,
             self.clock,
         )
-        writer = TaskWriter(LAYOUT, self.models, self.privacy.terms(), 100.0)
+        writer = TaskWriter(self.layout, self.models, self.privacy.terms(), 100.0)
         pretraining = Pretraining(
-            self.store, writer, LAYOUT, self.desk.presence.here, self.coordinator.hand_out, 0.0, self.clock
+            self.store, writer, self.layout, self.desk.presence.here, self.coordinator.hand_out, 0.0, self.clock
         )
         self.questions = Questions(self.store, self.push)
         fleet = LiveFleet(
