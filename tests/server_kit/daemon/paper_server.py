@@ -156,14 +156,17 @@ class PaperServer:
     connected: dict[str, PaperDevice] = field(default_factory=dict)
     workers: dict[str, CohortWorker] = field(default_factory=dict)
     layout: Layout = LAYOUT
-    plan: Plan | None = None
+    given: Plan | None = None
+    """Instead of the small one."""
+    plan: Plan = field(init=False)
+    started: bool = False
+    desk: LiveDesk = field(init=False)
 
     def __post_init__(self) -> None:
-        self.desk: LiveDesk | None = None
         self.key, self.seal = SigningKey.generate(), FeedbackSeal(bytes(32))
         self.models = ModelShelf(self.directory / "models")
         self.checkpoints = Checkpoints(open_blobs(str(self.directory / "blobs")), self.directory / "scratch")
-        self.plan = self.plan or Plan(
+        self.plan = self.given or Plan(
             strategy(self.preset, {"deadline_seconds": 100.0, **self.overrides}),
             LocalTask(0.1, steps=2),
             LAYOUT,
@@ -174,8 +177,9 @@ class PaperServer:
 
     def restart_coordinator(self) -> None:
         """The coordinator's process begins anew; every device has lost its stream."""
-        if self.desk is not None:
+        if self.started:
             self.desk.close()
+        self.started = True
         self.connected.clear()
         self.desk = LiveDesk(
             self.store,

@@ -155,7 +155,7 @@ class Through:
 def through_the_daemon(tmp_path: Path, simulation: _Simulation, trainer: Trainer) -> Through:
     plan = simulation.federation.plan
     farm = OnTheGrid(simulation.fleet.population, trainer, 3, trains_ahead=plan.strategy.is_asynchronous)
-    server = PaperServer(tmp_path, privacy=PRIVACY, layout=plan.layout, plan=plan, clock=Clock(0.0))
+    server = PaperServer(tmp_path, privacy=PRIVACY, layout=plan.layout, given=plan, clock=Clock(0.0))
     devices = sorted((server.device() for _ in range(DEVICES)), key=lambda device: device.id)
     # Choices by chance go by the order of names, so that it must be the same.
     return Through(server, farm, dict(zip(map(str, range(DEVICES)), devices, strict=True)))
