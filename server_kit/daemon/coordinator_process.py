@@ -17,6 +17,7 @@ from server_kit import event_log
 from server_kit.config import check_policy, reloadable
 from server_kit.daemon.child import Child, run_child, worker_name
 from server_kit.daemon.coordinator import Bells, Coordinator, Patience
+from server_kit.daemon.device_reports import DeviceReports
 from server_kit.daemon.enrolment import EnrolmentDesk, EnrolmentServer
 from server_kit.daemon.event_loop import EventLoop
 from server_kit.daemon.gateway import Gateway
@@ -82,7 +83,7 @@ class Wiring:
             _patience(home),
         )
         deadline = config.federation.deadline_seconds
-        writer = TaskWriter(plan.layout, self.models, config.privacy.terms(), deadline)
+        writer = TaskWriter(plan.layout, self.models, config.privacy.terms(), deadline, config.training.steps)
         self.pretraining = Pretraining(
             store, writer, plan.layout, self.desk.presence.here, self.coordinator.hand_out, deadline
         )
@@ -97,6 +98,11 @@ class Wiring:
             self.pretraining,
             self.coordinator.round_of,
         )
+
+        if config.evaluation.validation is None:
+            self.coordinator.reports = DeviceReports(
+                store, self.push, str(config.privacy.evaluation_epsilon), config.evaluation.every, deadline
+            )
 
     def push(self, device: DeviceId, message: ServerMessage) -> bool:
         return self.gateway.push(device, message)

@@ -15,6 +15,8 @@ import torch
 from device_sdk.wire.codec import encode
 from device_sdk.wire.messages import Cohorts, CohortsChanged, Feedback, QuestionKind, Split, Task
 from privacy.budget import NeighbouringRelation
+from privacy.errors import InvalidTerms
+from privacy.mechanisms.feature_histogram import FeatureHistogram
 from privacy.mechanisms.label_histogram import LabelHistogram
 from privacy.mechanisms.randomized_response import RandomizedResponse
 from server_kit.daemon.questions import Asked
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from server_kit.daemon.questions import Questions
     from server_kit.daemon.task_writer import TaskWriter
     from server_kit.interfaces import Answer, CohortId, Order, SummaryRequest
-    from server_kit.store.protocol import Store
+    from server_kit.store.protocol import Store, SummaryRecord
 
 Book = Callable[[Sequence[Task], float], None]
 """Makes tasks durable, together with the rounds that they belong to."""
@@ -81,7 +83,7 @@ class LiveFleet:
         return {
             record.device: counts
             for record in self.store.summaries(request.kind)
-            if record.device in wanted and (counts := self._histogram(record.payload, record.terms)) is not None
+            if record.device in wanted and (counts := self._counts(record)) is not None
         }
 
     def choices(self, devices: Sequence[DeviceId], models: torch.Tensor) -> Mapping[DeviceId, int]:
@@ -117,13 +119,35 @@ class LiveFleet:
         taken, self.feedback = self.feedback, []
         return taken
 
-    def _histogram(self, payload: bytes, terms: Mapping[str, str | int]) -> torch.Tensor | None:
-        """The counts, if the device noised them as the server expects."""
-        wanted = self.privacy.histogram
+    def _counts(self, record: SummaryRecord) -> torch.Tensor | None:
+        """A histogram, if the device noised it as the server expects; else it says nothing."""
+        wanted, terms = self.privacy.histogram, dict(record.terms)
         for relation in NeighbouringRelation:
+            if record.mechanism == FeatureHistogram.name:
+                table = _feature_table(terms, relation)
+                if table is not None and table.terms == terms and table.num_labels == wanted.labels:
+                    counts = torch.tensor(table.decode(record.payload), dtype=torch.float32)
+                    return counts / table.features_per_record
+                continue
             mechanism = LabelHistogram(wanted.labels, str(wanted.epsilon), relation)
-            if dict(terms) == mechanism.terms:
-                return torch.tensor(mechanism.decode(payload), dtype=torch.float32)
+            if mechanism.terms == terms:
+                return torch.tensor(mechanism.decode(record.payload), dtype=torch.float32)
+        return None
+
+
+def _feature_table(terms: Mapping[str, str | int], relation: NeighbouringRelation) -> FeatureHistogram | None:
+    """The table that a device says it has noised."""
+    try:
+        return FeatureHistogram(
+            int(terms["num_labels"]),
+            int(terms["num_bins"]),
+            int(terms["features_per_record"]),
+            str(terms["epsilon"]),
+            float(terms["low"]),
+            float(terms["high"]),
+            relation,
+        )
+    except (InvalidTerms, KeyError, ValueError):
         return None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -61,12 +61,12 @@ class Questions:
 
     def ask(self, devices: Sequence[DeviceId], asked: Asked, patience_seconds: float) -> Mapping[DeviceId, int | float]:
         """What these devices answer within the time; whoever does not is missing."""
-        known = self._answers(devices, asked)
+        known = answers_to(self._store, asked, devices)
         open_questions = [(device, asked.to(device, patience_seconds)) for device in devices if device not in known]
         waited = {(device, asked.name) for device, question in open_questions if self._push(device, question)}
         if waited:
             self._wait(waited, patience_seconds)
-            known = self._answers(devices, asked)
+            known = answers_to(self._store, asked, devices)
         return known
 
     def _wait(self, waited: set[tuple[DeviceId, str]], patience_seconds: float) -> None:
@@ -76,17 +76,19 @@ class Questions:
                 self._changed.wait(left)
             self._settled -= waited
 
-    def _answers(self, devices: Sequence[DeviceId], asked: Asked) -> dict[DeviceId, int | float]:
-        wanted, answers = set(devices), {}
-        mechanism = mechanism_of(asked.to("", 1.0), NeighbouringRelation.REPLACE).name
-        for record in self._store.summaries(mechanism, asked.name):
-            if record.device not in wanted:
-                continue
-            try:
-                answers[record.device] = read_answer(asked.to(record.device, 1.0), _header(record), record.payload)
-            except PayloadMismatch:
-                self._store.count_refusal("answer to nothing", record.device, record.at_seconds)
-        return answers
+
+def answers_to(store: Store, asked: Asked, devices: Collection[DeviceId]) -> dict[DeviceId, int | float]:
+    """What these devices have answered to a question so far."""
+    wanted, answers = set(devices), {}
+    mechanism = mechanism_of(asked.to("", 1.0), NeighbouringRelation.REPLACE).name
+    for record in store.summaries(mechanism, asked.name):
+        if record.device not in wanted:
+            continue
+        try:
+            answers[record.device] = read_answer(asked.to(record.device, 1.0), _header(record), record.payload)
+        except PayloadMismatch:
+            store.count_refusal("answer to nothing", record.device, record.at_seconds)
+    return answers
 
 
 def _header(record: SummaryRecord) -> SummaryHeader:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from device_sdk.wire.messages import LocalObjective, ModelReference, PrivacyTerms, Task
+from device_sdk.wire.messages import LocalObjective, ModelReference, PrivacyTerms, RecordLevelTerms, Task
 from device_sdk.wire.tensors import model_bytes, model_specs
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class TaskWriter:
     shelf: ModelShelf
     privacy: PrivacyTerms
     deadline_seconds: float
+    usual_steps: int | None = None
+    """DP-SGD counts steps: what a task gets that is given in epochs."""
     _written: dict[CohortId, tuple[int, ModelReference]] = field(default_factory=dict)
 
     def task(self, order: Order, round_number: int) -> Task:
@@ -70,11 +72,14 @@ class TaskWriter:
 
     def objective(self, task: LocalTask) -> LocalObjective:
         """What to do with the data. Halves stay with the device: each would be a release of its own."""
+        steps = task.steps
+        if steps is None and isinstance(self.privacy, RecordLevelTerms):
+            steps = self.usual_steps
         return LocalObjective(
             learning_rate=task.learning_rate,
             batch_size=task.batch_size,
-            epochs=task.epochs if task.steps is None else None,
-            steps=task.steps,
+            epochs=task.epochs if steps is None else None,
+            steps=steps,
             momentum=task.momentum,
             proximal=task.proximal,
             mask=None if task.mask is None else self._mask(task.mask),
