@@ -1,7 +1,8 @@
 """What the documentation shows works: Python blocks run, command lines fit the commands they call.
 
-The Python blocks of a page share their names and run in order in an empty folder; a block tagged
-`python no-run` is only shown. In shell blocks the lines that start with `covey` or `make` are checked.
+The Python blocks of a page share their names and run in order in an empty folder; a block tagged `python no-run` is
+only shown, one tagged `python with-server` is run by `test_embedding_page.py`. In shell blocks the lines that start
+with `covey` or `make` are checked.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from tests.architecture.repository import ROOT, name_of
 from tests.docs.command_tree import check_usage, words_of
 from tests.docs.markdown import Fence, fences_of, markdown_files
 
+NOT_HERE = {"no-run", "with-server"}
 SHELLS = {"bash", "sh", "shell", "console"}
 
 
 def run_python_blocks(page: str, text: str) -> int:
     """Run the blocks of a page; how many there were. A traceback shows the line in the page."""
     names = {"__name__": "__main__"}
-    blocks = [fence for fence in fences_of(text) if fence.tags[:1] == ("python",) and "no-run" not in fence.tags]
+    blocks = [fence for fence in fences_of(text) if fence.tags[:1] == ("python",) and not NOT_HERE & {*fence.tags}]
     for block in blocks:
         padded = "\n" * (block.line - 1) + block.code
         exec(compile(padded, page, "exec"), names)

@@ -1,0 +1,1 @@
+"""What it costs an app to import us."""
