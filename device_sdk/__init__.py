@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from device_sdk.device import Device, DeviceStatus
     from device_sdk.errors import DeviceError
     from device_sdk.policy import Policy
-    from device_sdk.trainers.protocol import LocalUpdate, Trainer, TrainingSettings
+    from device_sdk.question_policy import QuestionPolicy
+    from device_sdk.trainers.protocol import Evaluation, LocalUpdate, Trainer, TrainingSettings
     from device_sdk.trainers.task_in_hand import TaskInHand
     from privacy.budget import PrivacyBudget, PrivacyUnit
 
@@ -30,11 +31,13 @@ _HOMES = {
     "DeviceConfig": "device_sdk.config",
     "DeviceError": "device_sdk.errors",
     "DeviceStatus": "device_sdk.device",
+    "Evaluation": "device_sdk.trainers.protocol",
     "Feedback": "device_sdk.affinity",
     "LocalUpdate": "device_sdk.trainers.protocol",
     "Policy": "device_sdk.policy",
     "PrivacyBudget": "privacy.budget",
     "PrivacyUnit": "privacy.budget",
+    "QuestionPolicy": "device_sdk.question_policy",
     "TaskInHand": "device_sdk.trainers.task_in_hand",
     "Trainer": "device_sdk.trainers.protocol",
     "TrainingSettings": "device_sdk.trainers.protocol",
@@ -49,11 +52,13 @@ __all__ = [
     "DeviceConfig",
     "DeviceError",
     "DeviceStatus",
+    "Evaluation",
     "Feedback",
     "LocalUpdate",
     "Policy",
     "PrivacyBudget",
     "PrivacyUnit",
+    "QuestionPolicy",
     "TaskInHand",
     "Trainer",
     "TrainingSettings",

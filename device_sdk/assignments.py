@@ -11,16 +11,16 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from device_sdk.conditions import Conditions, TrainingGate
+from device_sdk.conditions import Conditions
+from device_sdk.evaluating import OVER
 from device_sdk.events import emit
 from device_sdk.policy import Abilities, Gatekeeper, Reason, TaskRefused
-from device_sdk.round_record import Kind, Phase
-from device_sdk.trainers.errors import TrainingStopped
-from device_sdk.trainers.task_in_hand import TaskInHand
-from device_sdk.trainers.task_terms import mechanism_of, read_mask, settings_of, shapes_of
+from device_sdk.round_record import UNFINISHED, Kind
+from device_sdk.trainers.task_in_hand import TaskInHand, settings_of
 from device_sdk.wire.codec import decode, encode
 from device_sdk.wire.errors import Cancelled, ConnectionLost, MalformedMessage, PayloadMismatch, Refused
-from device_sdk.wire.messages import Decline, DeclineReason, ErrorCode, Task
+from device_sdk.wire.messages import Decline, DeclineReason, Task
+from device_sdk.wire.task_terms import mechanism_of, read_mask, shapes_of
 from device_sdk.wire.tensors import read_model
 from privacy.randomness import NoiseSource
 from privacy.release import Request
@@ -29,20 +29,15 @@ if TYPE_CHECKING:
     from device_sdk.config import DeviceConfig
     from device_sdk.kept import Kept
     from device_sdk.outbox import Outbox
-    from device_sdk.renewal import Renewal
+    from device_sdk.pauses import Pauses
     from device_sdk.round_record import Round
     from device_sdk.trainers.protocol import Mask
-    from device_sdk.wire.cancelling import Stop
     from device_sdk.wire.channel import Channel, Session
     from privacy.release import Mechanism
 
     Tasks = Generator[TaskInHand, None, None]
 
 PURPOSE = "training"
-UNFINISHED = frozenset({Phase.ACCEPTED, Phase.BOOKED})
-"""Phases in which there is nothing to send yet."""
-_OVER = frozenset({ErrorCode.NOT_ASKED, ErrorCode.NOT_FOUND})
-"""What a server says when a model is asked for that nobody trains any more."""
 
 
 class Assignments:
@@ -57,13 +52,12 @@ class Assignments:
         gatekeeper: Gatekeeper,
         conditions: Conditions,
         outbox: Outbox,
-        renewal: Renewal,
-        stop: Stop,
+        pauses: Pauses,
         clock: Callable[[], float],
     ) -> None:
         self._kept, self._channel, self._config = kept, channel, config
         self._gatekeeper, self._conditions, self._outbox = gatekeeper, conditions, outbox
-        self._renewal, self._stop, self._clock = renewal, stop, clock
+        self._pauses, self._clock = pauses, clock
         self.refusals: Counter[Reason] = Counter()
         """What was declined, and why; it stays on the device."""
 
@@ -75,10 +69,11 @@ class Assignments:
         try:
             self._gatekeeper.admit(task, abilities)
         except TaskRefused as refusal:
-            self.note(refusal.reason)
+            self.note(task.task, refusal.reason)
             session.decline(Decline(task.task, refusal.heard))
             return None
         if self._conditions.missing():
+            self.note(task.task, Reason.CONDITIONS)
             session.decline(Decline(task.task, DeclineReason.NOT_NOW))
             return None
         return self._kept.journal.accept(task.task, Kind.TRAINING, order)
@@ -88,7 +83,8 @@ class Assignments:
         task = decode(Task, entry.order)
         ends = entry.accepted_at + task.deadline_seconds
 
-        def give_back() -> None:
+        def give_back(reason: Reason | None = None) -> None:
+            self.note(task.task, reason or Reason.APP)
             self._kept.journal.give_up(task.task, self._kept.ledger)
             with suppress(ConnectionLost):
                 session.decline(Decline(task.task, DeclineReason.NOT_NOW))
@@ -98,17 +94,15 @@ class Assignments:
             weights = read_model(self._channel.download(task.model.blob), task.model.tensors)
             settings = settings_of(task.objective, self._mask(task))
         except (TaskRefused, PayloadMismatch, MalformedMessage) as error:
-            self.note(error.reason if isinstance(error, TaskRefused) else Reason.MODEL)
-            give_back()
+            give_back(error.reason if isinstance(error, TaskRefused) else Reason.MODEL)
             return
         except Refused as refusal:
-            if refusal.code not in _OVER:
+            if refusal.code not in OVER:
                 raise
-            self.note(Reason.LATE)
-            give_back()
+            give_back(Reason.LATE)
             return
         self._kept.journal.attempt(task.task)
-        pause = _Pause(self._gate(ends - self._clock()), self._renewal)
+        pause = self._pauses.for_work(ends - self._clock())
         held = TaskInHand(
             task,
             weights,
@@ -122,13 +116,14 @@ class Assignments:
             raise pause.error
         # What is stored will be sent, whatever the app has made of an error while sending it.
         unfinished = not held.is_over and self._kept.phase_of(task.task) in UNFINISHED
-        if unfinished and (self._clock() >= ends or not pause.stopped):
-            held.decline()
+        is_late = self._clock() >= ends
+        if unfinished and (is_late or not pause.stopped):
+            held.decline(Reason.LATE if is_late else None)
 
-    def note(self, reason: Reason) -> None:
-        """Remember, on the device, why a task was declined."""
+    def note(self, name: str, reason: Reason) -> None:
+        """Remember, on the device, why a task or a question was declined."""
         self.refusals[reason] += 1
-        emit("training_stopped", reason=f"declined: {reason.value}")
+        emit("declined", name=name, reason=reason.value)
 
     def _check_still_wanted(self, entry: Round, task: Task, abilities: Abilities) -> None:
         if self._clock() >= entry.accepted_at + task.deadline_seconds:
@@ -140,16 +135,6 @@ class Assignments:
     def _mask(self, task: Task) -> Mask | None:
         blob = task.objective.mask
         return None if blob is None else read_mask(self._channel.download(blob), shapes_of(task))
-
-    def _gate(self, deadline_seconds: float) -> TrainingGate:
-        settings = self._config.conditions
-        return TrainingGate(
-            self._conditions,
-            self._stop,
-            deadline_seconds=deadline_seconds,
-            ask_every_seconds=settings.ask_every_seconds,
-            patience_seconds=settings.patience_seconds,
-        )
 
     def _hand_in(self, task: Task, data: Any) -> None:
         """Book, noise and store; send it if there is a connection, else when there is one again."""
@@ -163,24 +148,3 @@ class Assignments:
         except Refused as refusal:
             if not refusal.retry_after_seconds:
                 raise
-
-
-class _Pause:
-    """Between batches: conditions, cancellation, the deadline, and a certificate that may be about to end."""
-
-    def __init__(self, gate: TrainingGate, renewal: Renewal) -> None:
-        self._gate, self._renewal = gate, renewal
-        self.stopped = False
-        self.error: Exception | None = None
-        """What went wrong here; it is the device's own affair, and not to be taken for the trainer's."""
-
-    def __call__(self) -> None:
-        try:
-            self._gate()
-            self._renewal.renew_if_due()
-        except TrainingStopped:
-            self.stopped = True
-            raise
-        except Exception as error:
-            self.stopped, self.error = True, error
-            raise TrainingStopped("the device cannot go on; nothing was released") from error

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import importlib
 import json
+import resource
+import shlex
 import sys
+import warnings
+from getpass import GetPassWarning
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from device_sdk.errors import InvalidConfig, NotEnrolled
+from device_sdk.events import show_events
 
 if TYPE_CHECKING:
     from device_sdk.config import DeviceConfig
@@ -22,6 +27,18 @@ if TYPE_CHECKING:
     from device_sdk.trainers.protocol import Trainer
 
 _SETTINGS = "device.toml"
+_STANDINGS = {
+    "new": "not enrolled",
+    "enrolled": "enrolled",
+    "renewal due": "enrolled; the certificate is renewed by the next run",
+    "expired": "the certificate has expired; enrol again with a new invitation",
+}
+_PHASES = {
+    "accepted": "to be done",
+    "booked": "paid for and to be done",
+    "released": "to be sent",
+    "uploaded": "waiting for feedback",
+}
 _STATE = click.Path(file_okay=False, path_type=Path)
 state_option = click.option("--state", type=_STATE, required=True, help="Directory that the device keeps.")
 
@@ -29,6 +46,8 @@ state_option = click.option("--state", type=_STATE, required=True, help="Directo
 @click.group()
 def device() -> None:
     """A device of a federation: it keeps its data, and books and noises whatever leaves it."""
+    # A core dump would hold the device's keys and data.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 @device.command()
@@ -83,13 +102,16 @@ def enrol(
 @click.option("--trainer", required=True, metavar="PKG.MODULE:NAME", help="Function that makes the trainer.")
 @click.option("--rounds", type=click.IntRange(min=1), help="Stop after so many updates.")
 @click.option("--for-seconds", type=click.FloatRange(min=0, min_open=True), help="Stop after so long.")
-def run(state: Path, trainer: str, rounds: int | None, for_seconds: float | None) -> None:
+@click.option("--verbose", is_flag=True, help="Tell on standard error what happens, one event a line.")
+def run(state: Path, trainer: str, rounds: int | None, for_seconds: float | None, verbose: bool) -> None:
     """Take part: train when asked, and send what is noised and paid for.
 
     Ends with Ctrl-C, after --rounds updates or after --for-seconds; what is under way is taken up by the next run.
 
     Exits with 0 when it ended so, with 1 if the server or the device's own state forbids going on.
     """
+    if verbose:
+        show_events(sys.stderr)
     made = _trainer(trainer)
     with _opened(_known(state)) as opened:
         sent = opened.run(made, rounds=rounds, timeout_seconds=for_seconds)
@@ -108,13 +130,15 @@ def status(state: Path, as_json: bool) -> None:
     """
     with _opened(_known(state)) as opened:
         found = opened.status()
-    click.echo(json.dumps(_document(found), indent=2) if as_json else _text(found))
+    click.echo(json.dumps(_document(found), indent=2) if as_json else _text(found, state))
 
 
 @device.command()
 @state_option
 def leave(state: Path) -> None:
-    """Leave the federation: shred what is kept for its server, and keep the ledger.
+    """Leave the federation and shred what is kept for its server.
+
+    The ledger stays: what was spent is spent at every server.
 
     Exits with 0 if the device has left, with 1 if it was not enrolled.
     """
@@ -126,7 +150,20 @@ def leave(state: Path) -> None:
 def _opened(config: DeviceConfig) -> Device:
     from device_sdk.device import Device
 
-    return Device.of(config, passphrase=lambda: str(click.prompt("Passphrase", hide_input=True, err=True)))
+    return Device.of(config, passphrase=lambda: _passphrase(new=not (config.state / _SETTINGS).is_file()))
+
+
+def _passphrase(*, new: bool) -> str:
+    """Asked for on the terminal, a new one twice; where there is no terminal, the first line of the input."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GetPassWarning)
+        try:
+            return str(click.prompt("Passphrase", hide_input=True, confirmation_prompt=new, err=True))
+        except GetPassWarning:
+            line = sys.stdin.readline().rstrip("\n")
+    if not line:
+        raise click.Abort
+    return line
 
 
 def _config(state: Path, **settings: Any) -> DeviceConfig:
@@ -185,7 +222,13 @@ def _document(found: DeviceStatus) -> dict[str, Any]:
     }
 
 
-def _text(found: DeviceStatus) -> str:
-    rounds = ", ".join(f"{count} {phase}" for phase, count in sorted(found.rounds.items())) or "none"
-    who = "" if found.device is None else f" as {found.device}"
-    return f"{found.server}: {found.standing.value}{who}\nrounds in progress: {rounds}"
+def _text(found: DeviceStatus, state: Path) -> str:
+    rounds = ", ".join(f"{found.rounds[phase]} {what}" for phase, what in _PHASES.items() if phase in found.rounds)
+    lines = {
+        "server": found.server,
+        "standing": _STANDINGS[found.standing.value],
+        "name there": found.device or "none",
+        "rounds": rounds or "none in progress",
+        "spent": f"see covey privacy status {shlex.quote(str(state))}",
+    }
+    return "\n".join(f"{name:<12}{value}" for name, value in lines.items())

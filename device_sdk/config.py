@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from device_sdk.affinity import Exploration
 from device_sdk.errors import InvalidConfig
 from device_sdk.events import emit
+from device_sdk.question_policy import QuestionPolicy
 from privacy.budget import PrivacyBudget
 from privacy.errors import InvalidTerms
 
@@ -111,6 +112,7 @@ class DeviceConfig:
     conditions: ConditionSettings = field(default_factory=ConditionSettings)
     exploration: Exploration = field(default_factory=Exploration)
     rounds: RoundSettings = field(default_factory=RoundSettings)
+    questions: QuestionPolicy = field(default_factory=QuestionPolicy)
 
     def __post_init__(self) -> None:
         host, _, port = self.server.rpartition(":")
@@ -175,6 +177,10 @@ def _fitted(kind: Any, value: Any, where: str) -> Any:
         return kind(text)
     if kind is Path:
         return Path(_a((str, Path), value, where, "a path"))
+    if kind is bool:
+        if not isinstance(value, bool):
+            raise _invalid(where, f"expected true or false, got {type(value).__name__}")
+        return value
     if kind is float:
         return float(_a((int, float), value, where, "a number"))
     return _a(kind, value, where, {int: "a whole number", str: "a text"}[kind])

@@ -37,7 +37,7 @@ from privacy.ledger import Ledger
 if TYPE_CHECKING:
     from device_sdk.background import BackgroundRun
     from device_sdk.runtime import Runtime
-    from device_sdk.trainers.protocol import Trainer
+    from device_sdk.trainers.protocol import Evaluate, Trainer
     from device_sdk.trainers.task_in_hand import TaskInHand
     from device_sdk.wire.channel import Channel
     from privacy.budget import PrivacyBudget
@@ -111,7 +111,7 @@ class Device:
         except BaseException:
             vault.close()
             raise
-        policy = policy or Policy(most_model_bytes=config.rounds.most_model_bytes)
+        policy = policy or Policy(most_model_bytes=config.rounds.most_model_bytes, questions=config.questions)
         conditions = conditions or Conditions(least_battery_level=config.conditions.least_battery_level)
         return cls(config, vault, ledger, policy, conditions)
 
@@ -176,13 +176,23 @@ class Device:
         )
         return self._share(mechanism, (features, labels), subject, timeout_seconds)
 
-    def tasks(self, *, rounds: int | None = None, timeout_seconds: float | None = None) -> Iterator[TaskInHand]:
-        """Tasks for a training loop of the app's own; one that is neither submitted nor declined is declined."""
+    def tasks(
+        self, *, rounds: int | None = None, timeout_seconds: float | None = None, evaluate: Evaluate | None = None
+    ) -> Iterator[TaskInHand]:
+        """Tasks for a training loop of the app's own; one that is neither submitted nor declined is declined.
+
+        `evaluate(weights, between_batches)` says how a model does on the app's records, as an `Evaluation`. With it
+        the device answers the server's questions about models, noised and paid for, as far as its policy allows; for
+        a model that is not the app's it raises `ModelMismatch`.
+        """
         with self._runtime(timeout_seconds) as runtime:
-            yield from runtime.tasks(Abilities(), rounds)
+            yield from runtime.tasks(Abilities(evaluate=evaluate), rounds)
 
     def run(self, trainer: Trainer, *, rounds: int | None = None, timeout_seconds: float | None = None) -> int:
-        """Take part with `trainer`, until stopped, for a time or some rounds; returns how many updates were sent."""
+        """Take part with `trainer`, until stopped, for a time or some rounds; returns how many updates were sent.
+
+        A trainer that is an `Evaluator` also answers questions about models, as far as the policy allows.
+        """
         with self._runtime(timeout_seconds) as runtime:
             return runtime.run(trainer, rounds)
 

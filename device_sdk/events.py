@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TextIO
 
 Field = str | int | bool
 _LONGEST_FIELD = 300
@@ -24,6 +26,7 @@ EVENTS: Mapping[str, tuple[int, frozenset[str]]] = MappingProxyType(
         "affinity_unreadable": (_WARNING, frozenset({"error"})),
         "certificate_stored": (_INFO, frozenset({"server", "expires"})),
         "condition_failed": (_WARNING, frozenset({"condition", "error"})),
+        "declined": (_INFO, frozenset({"name", "reason"})),
         "feedback_refused": (_WARNING, frozenset({"error"})),
         "identity_created": (_INFO, frozenset({"server"})),
         "key_discarded": (_INFO, frozenset({"store"})),
@@ -75,6 +78,23 @@ class EventFormatter(logging.Formatter):
             return f"{record.name} {record.levelname} unlisted_event"
         fields = json.dumps(getattr(record, "fields", {}), sort_keys=True)
         return f"{record.name} {record.levelname} {event} {fields}"
+
+
+def show_events(stream: TextIO) -> None:
+    """Write every event from now on to `stream`, with its time; for an app that configures no logging of its own."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_TimedEventFormatter())
+    _log.addHandler(handler)
+    _log.setLevel(logging.INFO)
+
+
+class _TimedEventFormatter(EventFormatter):
+    """With the time, in UTC."""
+
+    converter = staticmethod(time.gmtime)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{self.formatTime(record)} {super().format(record)}"
 
 
 def _check_plain(name: str, value: object) -> None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from device_sdk.errors import OutOfOrder
 from device_sdk.round_record import Kind, Phase
-from device_sdk.trainers.task_terms import mechanism_of
 from device_sdk.wire.codec import decode
 from device_sdk.wire.errors import Refused
 from device_sdk.wire.messages import ErrorCode, GridEncoding, SummaryHeader, Task, Term, UpdateHeader
 from device_sdk.wire.signing import signed
+from device_sdk.wire.task_terms import mechanism_of
 from device_sdk.wire.tensors import blob_of
 from privacy.canonical import canonical, parse
 from privacy.receipts import Countersignature, check_contact, issue_receipt

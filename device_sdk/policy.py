@@ -7,14 +7,16 @@ about the budget: it books, or refuses, when the update is there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from device_sdk.errors import DeviceError
+from device_sdk.question_policy import QuestionPolicy
 from device_sdk.trainers.errors import TrainerError
-from device_sdk.trainers.protocol import ModelChecker, units_of
-from device_sdk.trainers.task_terms import (
+from device_sdk.trainers.protocol import Evaluate, Evaluator, ModelChecker, units_of
+from device_sdk.wire.messages import DeclineReason, DeviceLevelTerms, PrivacyTerms
+from device_sdk.wire.task_terms import (
     TRAINABLE,
     UpdateMechanism,
     is_record_level,
@@ -22,17 +24,17 @@ from device_sdk.trainers.task_terms import (
     mechanism_of,
     shapes_of,
 )
-from device_sdk.wire.messages import DeclineReason, DeviceLevelTerms, PrivacyTerms
 from privacy.accounting import epsilon_spent, spend_of
 from privacy.budget import PrivacyUnit
 from privacy.errors import BudgetExhausted, InvalidTerms
 from privacy.exact import as_written, positive
 from privacy.ledger.admission import shared
+from privacy.tensor_shapes import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from device_sdk.wire.messages import DeviceId, Task
+    from device_sdk.wire.messages import DeviceId, ModelReference, Task
     from privacy.budget import PrivacyCost
     from privacy.exact import Number
     from privacy.ledger import Ledger
@@ -44,7 +46,7 @@ MOST_WIDTH_BYTES = 8
 
 
 class Reason(StrEnum):
-    """Why a task is refused."""
+    """Why a task or a question is refused."""
 
     ANOTHER_DEVICE = "it is another device's"
     REPLAYED = "it was taken before"
@@ -60,8 +62,16 @@ class Reason(StrEnum):
     OTHER_TERMS = "its privacy terms are not the agreed ones"
     ROUND_COST = "it costs more than a round may"
     BUDGET = "it costs more than is left of the budget"
+    KIND = "this app does not answer such questions"
+    NO_EVALUATION = "this app does not evaluate models"
+    ONE_MODEL = "its models are all the same"
+    ANSWER_COST = "it costs more than an answer may"
+    ANSWERS_COST = "it costs more than is left for answers"
     LATE = "its deadline has passed"
     TOO_MANY_ATTEMPTS = "it was begun too often without an end"
+    UNASKED = "it came without a check-in"
+    CONDITIONS = "the conditions for taking part do not hold"
+    APP = "the app declined it"
 
 
 _HEARD = {
@@ -70,16 +80,21 @@ _HEARD = {
     Reason.MODEL: DeclineReason.MODEL,
     Reason.MODEL_SIZE: DeclineReason.MODEL,
     Reason.OBJECTIVE: DeclineReason.MODEL,
+    Reason.NO_EVALUATION: DeclineReason.MODEL,
+    Reason.ONE_MODEL: DeclineReason.MODEL,
     Reason.LATE: DeclineReason.NOT_NOW,
     Reason.TOO_MANY_ATTEMPTS: DeclineReason.NOT_NOW,
+    Reason.UNASKED: DeclineReason.NOT_NOW,
+    Reason.CONDITIONS: DeclineReason.NOT_NOW,
+    Reason.APP: DeclineReason.NOT_NOW,
 }
 
 
 class TaskRefused(DeviceError):
-    """The device does not do this task; nothing was downloaded, booked or sent but the decline."""
+    """The device does not do this task, or answer this question; nothing was released but the decline."""
 
     def __init__(self, reason: Reason) -> None:
-        super().__init__(f"this task was declined: {reason.value}; nothing was booked or released")
+        super().__init__(f"this was declined: {reason.value}; nothing was released")
         self.reason = reason
 
     @property
@@ -100,6 +115,7 @@ class Policy:
     epsilon_per_round: float | None = None
     """The most that one update may cost, at the budget's δ."""
     most_model_bytes: int = 1 << 30
+    questions: QuestionPolicy = field(default_factory=QuestionPolicy)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "unit", PrivacyUnit(self.unit))
@@ -111,15 +127,21 @@ class Policy:
 
 @dataclass(frozen=True)
 class Abilities:
-    """What can be done with a task: by a trainer, or by an app's own training loop."""
+    """What can be done with a task or a question: by a trainer, or by an app's own training loop."""
 
     units: frozenset[PrivacyUnit] = frozenset({PrivacyUnit.DEVICE})
     check_model: Callable[[Shapes], None] | None = None
     """Raises `ModelMismatch` for a model that cannot be trained."""
+    evaluate: Evaluate | None = None
+    """None: questions are declined."""
 
     @classmethod
     def of(cls, trainer: object) -> Abilities:
-        return cls(units_of(trainer), trainer.check_model if isinstance(trainer, ModelChecker) else None)
+        return cls(
+            units_of(trainer),
+            trainer.check_model if isinstance(trainer, ModelChecker) else None,
+            trainer.evaluate if isinstance(trainer, Evaluator) else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -143,7 +165,8 @@ class Gatekeeper:
 
     def admit_again(self, task: Task, abilities: Abilities, *, booked: bool) -> UpdateMechanism:
         """The same for a task that was admitted before, perhaps by another version of the app; `booked` is paid for."""
-        _check_model(task, self.policy, abilities)
+        check_model(task.model, self.policy, abilities)
+        _check_mask(task)
         _check_unit(task, self.policy, abilities)
         try:
             mechanism = mechanism_of(task)
@@ -179,20 +202,23 @@ def fits(cost: PrivacyCost, ledger: Ledger, server: str) -> bool:
     return quota is None or (spend if used is None else used + spend).fits(shared(status.limits, quota))
 
 
-def _check_model(task: Task, policy: Policy, abilities: Abilities) -> None:
-    if task.model.blob.size_bytes > policy.most_model_bytes:
+def check_model(model: ModelReference, policy: Policy, abilities: Abilities) -> None:
+    """Refuse a model that is too large, or not one that this app trains."""
+    if model.blob.size_bytes > policy.most_model_bytes:
         raise TaskRefused(Reason.MODEL_SIZE)
-    if not {spec.dtype for spec in task.model.tensors} <= TRAINABLE:
+    if not {spec.dtype for spec in model.tensors} <= TRAINABLE:
         raise TaskRefused(Reason.MODEL)
-    shapes = shapes_of(task)
-    mask = task.objective.mask
-    if mask is not None and mask.size_bytes != mask_size_bytes(shapes):
-        raise TaskRefused(Reason.OBJECTIVE)
     if abilities.check_model is not None:
         try:
-            abilities.check_model(shapes)
+            abilities.check_model(in_order({spec.name: spec.shape for spec in model.tensors}))
         except TrainerError as error:
             raise TaskRefused(Reason.MODEL) from error
+
+
+def _check_mask(task: Task) -> None:
+    mask = task.objective.mask
+    if mask is not None and mask.size_bytes != mask_size_bytes(shapes_of(task)):
+        raise TaskRefused(Reason.OBJECTIVE)
 
 
 def _check_unit(task: Task, policy: Policy, abilities: Abilities) -> None:

@@ -18,8 +18,12 @@ class Phase(StrEnum):
     UPLOADED = "uploaded"
 
 
+UNFINISHED = frozenset({Phase.ACCEPTED, Phase.BOOKED})
+"""Phases in which there is nothing to send yet."""
+
+
 class Kind(StrEnum):
-    """What a round is about: a trained update, or a summary of the data."""
+    """What a round is about: a trained update, or a summary of the data, answers to questions among them."""
 
     TRAINING = "training"
     SUMMARY = "summary"

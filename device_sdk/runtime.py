@@ -2,6 +2,8 @@
 
     check in -> task -> (policy) accept -> train -> book -> noise, store -> upload -> feedback
 
+Questions about models take the same path (`device_sdk.questions`), between tasks: whatever is stored is sent first.
+
 The journal (`device_sdk.state`) knows where each round is, the ledger what was booked and which bytes were noised.
 Whatever ends the process in between, the next run begins with what is unfinished: stored releases are sent, the same
 bytes in their order; a task that is still in time is trained again for what it has booked; one that is late, or
@@ -18,14 +20,17 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from device_sdk.affinity import Exploration
-from device_sdk.assignments import UNFINISHED, Assignments
+from device_sdk.assignments import Assignments
 from device_sdk.cohort_choice import CohortChoice
 from device_sdk.conditions import Conditions
-from device_sdk.errors import DeviceBusy
+from device_sdk.errors import DeviceBusy, OutOfOrder
 from device_sdk.outbox import Outbox, summary_order
+from device_sdk.pauses import Pauses
 from device_sdk.policy import Abilities, Gatekeeper, Policy, Reason
+from device_sdk.question_gate import QuestionGate
+from device_sdk.questions import Questions
 from device_sdk.renewal import Renewal
-from device_sdk.round_record import Kind, Phase
+from device_sdk.round_record import UNFINISHED, Kind, Phase
 from device_sdk.trainers.errors import InvalidSettings, ModelMismatch, TrainingStopped
 from device_sdk.wire.errors import (
     Cancelled,
@@ -44,6 +49,7 @@ from device_sdk.wire.messages import (
     Feedback,
     Goodbye,
     GoodbyeReason,
+    Question,
     Task,
 )
 from privacy.errors import BudgetExhausted, InvalidTerms, UnsupportedModel
@@ -64,6 +70,7 @@ SUMMARY = "summary"
 FEEDBACK_PATIENCE_SECONDS = 30.0
 _LONGEST_SETBACK_SECONDS = 60.0
 _LONGEST_SUBJECT = 200
+_DECLINED_SECONDS = 0.1
 
 
 class Runtime:
@@ -88,6 +95,7 @@ class Runtime:
         self._cohorts = CohortChoice(kept, Exploration(explore.first, explore.decay, explore.least))
         server = kept.identity.enrolled
         gatekeeper = Gatekeeper(server.device, server.server, policy, kept.ledger, kept.journal.knows)
+        pauses = Pauses(conditions, config.conditions, self._renewal, stop)
         self._assignments = Assignments(
             kept,
             channel,
@@ -95,8 +103,18 @@ class Runtime:
             gatekeeper=gatekeeper,
             conditions=conditions,
             outbox=self._outbox,
-            renewal=self._renewal,
-            stop=stop,
+            pauses=pauses,
+            clock=clock,
+        )
+        self._questions = Questions(
+            kept,
+            channel,
+            config,
+            gate=QuestionGate(gatekeeper),
+            conditions=conditions,
+            outbox=self._outbox,
+            pauses=pauses,
+            note=self._assignments.note,
             clock=clock,
         )
         self._setbacks = 0
@@ -120,13 +138,13 @@ class Runtime:
                 except TrainingStopped:
                     pass  # the journal keeps the task while it is in time
                 except (ModelMismatch, InvalidSettings):
-                    self._assignments.note(Reason.MODEL)
-                    task.decline()
+                    task.decline(Reason.MODEL)
                 except BudgetExhausted:
-                    self._assignments.note(Reason.BUDGET)
-                    task.decline()
+                    task.decline(Reason.BUDGET)
+                except OutOfOrder:  # the journal has forgotten it, and the ledger has not
+                    task.decline(Reason.REPLAYED)
                 except UnsupportedModel:
-                    task.decline()
+                    task.decline(Reason.MODEL)
                     raise  # only the app can mend its model
         return self.updates_sent
 
@@ -174,9 +192,7 @@ class Runtime:
     def _attended(self, session: Session, abilities: Abilities, rounds: int | None) -> Tasks:
         """Everything that happens on one stream; ends when there is a reason to open another, or none."""
         self._outbox.send()
-        for entry in self._kept.journal.rounds():
-            if entry.kind is Kind.TRAINING and entry.phase in UNFINISHED:
-                yield from self._assignments.hand_out(entry, session, abilities)
+        yield from self._unfinished(session, abilities)
         waiting = False
         while not (session.outdated or self._stop.is_set() or self._conditions.missing()):
             enough = self._has_done(rounds)
@@ -189,14 +205,32 @@ class Runtime:
             if isinstance(message, Task):
                 yield from self._do(message, session, abilities if waiting else None)
                 waiting = False
-                if self._kept.phase_of(message.task) not in {None, Phase.UPLOADED}:
-                    return  # stopped half-way, or not sent: that comes first when the device is back
+            elif isinstance(message, Question):
+                self._answer(message, session, abilities)
             elif not self._heard(message) or (message is None and enough):
                 return
+            if self._is_half_way(message):
+                return  # stopped, or not sent: that comes first when the device is back
+
+    def _unfinished(self, session: Session, abilities: Abilities) -> Tasks:
+        """What an earlier run has begun: tasks, then questions."""
+        for entry in self._kept.journal.rounds():
+            if entry.kind is Kind.TRAINING and entry.phase in UNFINISHED:
+                yield from self._assignments.hand_out(entry, session, abilities)
+        for entry, question in self._questions.unanswered():
+            self._questions.answer(entry, question, session, abilities)
+
+    def _is_half_way(self, message: ServerMessage | None) -> bool:
+        match message:
+            case Task(task=name) | Question(question=name):
+                return self._kept.phase_of(name) not in {None, Phase.UPLOADED}
+            case _:
+                return False
 
     def _do(self, task: Task, session: Session, abilities: Abilities | None) -> Tasks:
         """Take a task and hand it out; one that comes without a check-in is declined."""
         if abilities is None:
+            self._assignments.note(task.task, Reason.UNASKED)
             session.decline(Decline(task.task, DeclineReason.NOT_NOW))
         entry = None if abilities is None else self._assignments.take(task, session, abilities)
         if entry is None or abilities is None:
@@ -205,6 +239,14 @@ class Runtime:
         self._setbacks = 0
         self._cohorts.stop_waiting()
         yield from self._assignments.hand_out(entry, session, abilities)
+
+    def _answer(self, question: Question, session: Session, abilities: Abilities) -> None:
+        entry = self._questions.take(question, session, abilities)
+        if entry is None:
+            # Ten a second: no longer, because an honest server may ask much of a device that has nothing left to spend.
+            self._stop.wait(_DECLINED_SECONDS)
+            return
+        self._questions.answer(entry, question, session, abilities)
 
     def _received(self, session: Session, patience_seconds: float | None) -> ServerMessage | None:
         """The next message; None when it is time to look at the certificate, or patience is over."""

@@ -23,7 +23,7 @@ SAFE_BACKENDS = frozenset(
     }
 )
 _CHAIN = "keyring.backends.chainer.ChainerBackend"
-_OTHER_STORES = "choose a passphrase or a key file instead (keys.store); no vault was opened"
+_OTHER_STORES = "choose a passphrase or a key file instead (keys.store, or --key-store); no vault was opened"
 
 
 class OsKeyStore(Unpicklable):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from device_sdk.trainers.batch_order import StreamOfWords
     from device_sdk.trainers.errors import (
+        EvaluationFailed,
         InvalidSettings,
         ModelMismatch,
         TrainerError,
@@ -15,10 +16,20 @@ if TYPE_CHECKING:
         TrainingStopped,
     )
     from device_sdk.trainers.numpy_trainer import NumpyTrainer
-    from device_sdk.trainers.protocol import LocalUpdate, RecordLevelTrainer, Trainer, TrainingSettings
+    from device_sdk.trainers.protocol import (
+        Evaluation,
+        Evaluator,
+        LocalUpdate,
+        RecordLevelTrainer,
+        Trainer,
+        TrainingSettings,
+    )
     from device_sdk.trainers.torch_trainer import TorchTrainer
 
 _HOMES = {
+    "Evaluation": "protocol",
+    "EvaluationFailed": "errors",
+    "Evaluator": "protocol",
     "InvalidSettings": "errors",
     "LocalUpdate": "protocol",
     "ModelMismatch": "errors",
@@ -34,6 +45,9 @@ _HOMES = {
 }
 
 __all__ = [
+    "Evaluation",
+    "EvaluationFailed",
+    "Evaluator",
     "InvalidSettings",
     "LocalUpdate",
     "ModelMismatch",

@@ -3,7 +3,8 @@
 TrainerError
 ├── ModelMismatch       the task's model is not the one this trainer has
 ├── InvalidSettings     settings that cannot be followed
-└── TrainingFailed      the app's model, loss or data raised; the cause is attached and stays on the device
+├── TrainingFailed      the app's model, loss or data raised; the cause is attached and stays on the device
+└── EvaluationFailed    the same while a question about a model was answered
 TrainingStopped         the app, a deadline or a condition said stop; no error, hence no `Exception`
 """
 
@@ -24,6 +25,10 @@ class InvalidSettings(TrainerError, ValueError):
 
 class TrainingFailed(TrainerError):
     """The model, the loss or the data raised while training; what was trained so far is dropped."""
+
+
+class EvaluationFailed(TrainerError):
+    """The app's evaluation raised; the server was answered as if the model were useless, noised like any answer."""
 
 
 class TrainingStopped(BaseException):

@@ -15,7 +15,14 @@ from device_sdk.trainers.dense_network import DenseNetwork
 from device_sdk.trainers.descent import Descent
 from device_sdk.trainers.errors import InvalidSettings, ModelMismatch
 from device_sdk.trainers.named_tensors import flat_mask, flat_weights
-from device_sdk.trainers.protocol import BetweenBatches, LocalUpdate, TrainingSettings, go_on
+from device_sdk.trainers.protocol import (
+    NO_RECORDS,
+    BetweenBatches,
+    Evaluation,
+    LocalUpdate,
+    TrainingSettings,
+    go_on,
+)
 from privacy.tensor_shapes import in_order, unflattened
 
 if TYPE_CHECKING:
@@ -23,6 +30,8 @@ if TYPE_CHECKING:
 
     from device_sdk.trainers.protocol import Weights
     from privacy.tensor_shapes import Shapes
+
+_EVALUATED_AT_ONCE = 1024
 
 
 class NumpyTrainer:
@@ -71,6 +80,21 @@ class NumpyTrainer:
             unflattened(update, shapes),
             None if halves is None else (unflattened(halves[0], shapes), unflattened(halves[1], shapes)),
         )
+
+    def evaluate(self, weights: Weights, between_batches: BetweenBatches = go_on) -> Evaluation:
+        """How the model at `weights` does on all records."""
+        shapes = in_order({name: tensor.shape for name, tensor in weights.items()})
+        network = self._network(shapes)
+        tensors = unflattened(flat_weights(weights, shapes), shapes)
+        loss, right = 0.0, 0
+        for start in range(0, len(self._labels), _EVALUATED_AT_ONCE):
+            between_batches()
+            some = slice(start, start + _EVALUATED_AT_ONCE)
+            inputs = self._inputs[some].astype(np.float32, copy=False)
+            more_loss, more_right = network.evaluation(tensors, inputs, self._labels[some])
+            loss, right = loss + more_loss, right + more_right
+        records = len(self._labels)
+        return Evaluation(loss / records, right / records) if records else NO_RECORDS
 
     def check_model(self, shapes: Shapes) -> None:
         """Refuse a model that is no stack of dense layers for these records."""

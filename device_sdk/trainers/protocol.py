@@ -3,7 +3,7 @@
 A trainer holds the device's records and its own way of computing. What it returns is private: the runtime
 clips, noises and books it as a whole (device level). A trainer that can also train in noised steps (record
 level) is a `RecordLevelTrainer` and hands its records to `privacy.mechanisms.dp_sgd`, which books the steps
-before it reads a single record.
+before it reads a single record. One that can tell how well a model does is an `Evaluator`; that is private too.
 
 The settings mean exactly what they mean in simulation (`server_kit.local_task`).
 """
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 BetweenBatches = Callable[[], None]
 """Called before every batch: returns when training may go on, which may take a while; raises `TrainingStopped`."""
+
+
+Evaluate = Callable[["Weights", BetweenBatches], "Evaluation"]
+"""`Evaluator.evaluate`, or a function of the app's own."""
 
 
 def go_on() -> None:
@@ -79,6 +83,19 @@ class LocalUpdate:
     """If asked for: what the batches of either half contributed; they add up to `update`."""
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """How a model does on the device's records. Private as it stands."""
+
+    loss: float
+    """The mean over the records; infinite where there are none."""
+    correct_share: float
+    """How many of the records the model gets right, from 0 to 1; 0 where there are none, or nothing to get right."""
+
+
+NO_RECORDS = Evaluation(math.inf, 0.0)
+
+
 class Trainer(Protocol):
     """Trains a model that the server handed out, on records that only the trainer sees."""
 
@@ -95,6 +112,14 @@ class RecordLevelTrainer(Protocol):
 
         Nothing is trained here. `TrainingStopped` comes out of the mechanism's answer; what was booked stays booked.
         """
+
+
+@runtime_checkable
+class Evaluator(Protocol):
+    """Can also say how well a model does, so that a device can answer questions about models."""
+
+    def evaluate(self, weights: Weights, between_batches: BetweenBatches) -> Evaluation:
+        """Evaluate the model at `weights`, which are left alone, on all records; nothing is trained."""
 
 
 @runtime_checkable

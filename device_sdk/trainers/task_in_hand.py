@@ -16,11 +16,37 @@ from typing import TYPE_CHECKING, Any
 
 from device_sdk.trainers.errors import InvalidSettings, ModelMismatch, TrainerError, TrainingFailed
 from device_sdk.trainers.protocol import BetweenBatches, LocalUpdate, RecordLevelTrainer, TrainingSettings
-from device_sdk.trainers.task_terms import is_record_level, nothing_learned, released_shapes, released_tensors
+from device_sdk.wire.task_terms import HALVES, is_record_level, released_shapes
 
 if TYPE_CHECKING:
-    from device_sdk.trainers.protocol import Trainer, Weights
-    from device_sdk.wire.messages import Task
+    from numpy.typing import NDArray
+
+    from device_sdk.policy import Reason
+    from device_sdk.trainers.protocol import Mask, Trainer, Weights
+    from device_sdk.wire.messages import LocalObjective, Task
+    from privacy.tensor_shapes import Shapes
+
+
+def settings_of(objective: LocalObjective, mask: Mask | None = None) -> TrainingSettings:
+    """The local objective as trainers take it."""
+    return TrainingSettings(
+        learning_rate=objective.learning_rate,
+        batch_size=objective.batch_size,
+        epochs=objective.epochs or 1,
+        steps=objective.steps,
+        momentum=objective.momentum,
+        proximal=objective.proximal,
+        mask=mask,
+        halves=objective.halves,
+    )
+
+
+def released_tensors(update: LocalUpdate) -> Weights:
+    """What is released of an update: itself, or its halves by name."""
+    if update.halves is None:
+        return update.update
+    pairs = zip(HALVES, update.halves, strict=True)
+    return {f"{half}{name}": part for half, own in pairs for name, part in own.items()}
 
 
 class TaskInHand:
@@ -34,7 +60,7 @@ class TaskInHand:
         *,
         between_batches: BetweenBatches,
         hand_in: Callable[[Any], None],
-        give_back: Callable[[], None],
+        give_back: Callable[[Reason | None], None],
     ) -> None:
         self._task = task
         self.weights = weights
@@ -44,6 +70,10 @@ class TaskInHand:
         """To be called before every batch of a training loop: waits, or raises `TrainingStopped`."""
         self._hand_in, self._give_back = hand_in, give_back
         self.is_over = False
+
+    @property
+    def name(self) -> str:
+        return self._task.task
 
     @property
     def cohort(self) -> str:
@@ -64,11 +94,11 @@ class TaskInHand:
             )
         self._finish(released_tensors(local) if self.settings.halves else local.update)
 
-    def decline(self) -> None:
-        """Do not do this task; what it may have spent stays spent."""
+    def decline(self, reason: Reason | None = None) -> None:
+        """Do not do this task; what it may have spent stays spent. The reason stays on the device."""
         self._check_open()
         self.is_over = True
-        self._give_back()
+        self._give_back(reason)
 
     def train(self, trainer: Trainer) -> None:
         """Let a trainer do it. `TrainingFailed` comes when the answer, a noised zero, has been handed in."""
@@ -81,7 +111,7 @@ class TaskInHand:
         except (ModelMismatch, InvalidSettings):
             raise  # follows from the task alone
         except Exception as error:
-            self._finish(nothing_learned(released_shapes(self._task)))
+            self._finish(_nothing_learned(released_shapes(self._task)))
             raise _told(error) from error
         self.submit(update)
 
@@ -111,3 +141,10 @@ def _told(error: Exception) -> TrainingFailed:
         f"training raised {type(error).__name__}; the server was answered with a noised update of zero, so that it "
         "cannot tell; mend the trainer before the next round, for every answer is paid for"
     )
+
+
+def _nothing_learned(shapes: Shapes) -> dict[str, NDArray[Any]]:
+    """The update of a device that could not train: zero, and noised like any other."""
+    import numpy as np
+
+    return {name: np.zeros(shape, dtype=np.float32) for name, shape in shapes.items()}

@@ -20,7 +20,8 @@ from device_sdk.trainers.batch_order import StreamOfWords, Words, steps
 from device_sdk.trainers.descent import Descent
 from device_sdk.trainers.errors import ModelMismatch, TrainingFailed
 from device_sdk.trainers.named_tensors import flat_mask, flat_weights
-from device_sdk.trainers.protocol import BetweenBatches, LocalUpdate, TrainingSettings, go_on
+from device_sdk.trainers.protocol import BetweenBatches, Evaluation, LocalUpdate, TrainingSettings, go_on
+from device_sdk.trainers.torch_evaluation import evaluated
 from device_sdk.trainers.torch_generators import GeneratorsAside
 from device_sdk.trainers.torch_records import records_of
 from privacy.key_stream import KeyStream
@@ -90,12 +91,7 @@ class TorchTrainer:
 
     def training_data(self, weights: Weights, between_batches: BetweenBatches = go_on) -> TrainingData:
         """The model at `weights` and all records, for record-level DP-SGD; nothing is trained yet."""
-        shapes = self._shapes(weights)
-        model = _copy_of(self._model)
-        given = unflattened(flat_weights(weights, shapes), shapes)
-        with torch.no_grad():
-            for name, parameter in trainable(model).items():
-                parameter.copy_(torch.from_numpy(given[name]))
+        model = self._at(weights)
 
         def pause(_model: nn.Module, _inputs: object) -> None:
             between_batches()
@@ -103,8 +99,13 @@ class TorchTrainer:
         # The loop of DP-SGD knows nothing of conditions, but it has the model compute once for every batch.
         model.register_forward_pre_hook(pause)
         inputs, targets = self._records.everything()
-        model = model if self._device is None else model.to(self._device)
         return TrainingData(model, self._loss, inputs, targets, micro_batch_size=self._micro_batch_size)
+
+    def evaluate(self, weights: Weights, between_batches: BetweenBatches = go_on) -> Evaluation:
+        """How the model at `weights`, in evaluation mode, does on all records; right is the class of most weight."""
+        model = self._at(weights)
+        with self._generators.while_training_on(next(model.parameters()).device):
+            return evaluated(model.eval(), self._loss, self._records, between_batches)
 
     def check_model(self, shapes: Shapes) -> None:
         """Refuse tensors that are not the trainable parameters of the app's model."""
@@ -121,6 +122,16 @@ class TorchTrainer:
                 "the model's trainable parameters must all be float32 or all float64, and on one device; "
                 "convert it with model.float().to(device); nothing was trained"
             )
+
+    def _at(self, weights: Weights) -> nn.Module:
+        """A copy of the app's model at `weights`, where it is to compute."""
+        shapes = self._shapes(weights)
+        model = _copy_of(self._model)
+        given = unflattened(flat_weights(weights, shapes), shapes)
+        with torch.no_grad():
+            for name, parameter in trainable(model).items():
+                parameter.copy_(torch.from_numpy(given[name]))
+        return model if self._device is None else model.to(self._device)
 
     def _shapes(self, weights: Weights) -> Shapes:
         shapes = in_order({name: tensor.shape for name, tensor in weights.items()})

@@ -9,6 +9,7 @@ from __future__ import annotations
 from device_sdk.wire.messages import CHUNK_BYTES, Chunk
 
 _OFFSET, _DATA, _CHUNK_IN_UPLOAD = b"\x08", b"\x12", b"\x1a"
+_HEADERS = (b"\x0a", b"\x12")
 _MOST_OFFSET = 1 << 34
 _LONGEST_NUMBER = 5
 
@@ -29,12 +30,20 @@ def alone(body: bytes) -> Chunk | None:
     return _chunk(body, 0)
 
 
-def in_upload(body: bytes) -> Chunk | None:
-    """The chunk that `encode_upload_chunk` spelled."""
-    if body[:1] != _CHUNK_IN_UPLOAD:
+def in_upload(body: bytes, position: int = 0) -> Chunk | None:
+    """The chunk that `encode_upload_chunk` spelled, from `position` to the end."""
+    if body[position : position + 1] != _CHUNK_IN_UPLOAD:
         return None
-    length, start = _read_number(body, 1)
+    length, start = _read_number(body, position + 1)
     return _chunk(body, start) if start + length == len(body) else None
+
+
+def end_of_header(body: bytes) -> int:
+    """Where a delivery's first field ends, if that is its header; else 0."""
+    if body[:1] not in _HEADERS:
+        return 0
+    length, start = _read_number(body, 1)
+    return start + length if length > 0 else 0
 
 
 def _chunk(body: bytes, position: int) -> Chunk | None:

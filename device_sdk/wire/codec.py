@@ -23,8 +23,8 @@ from device_sdk.wire.schema import ENVELOPES, read_fields, write_fields
 
 PACKAGE = "covey.v1"
 MAX_CONTROL_BYTES = 512 * 1024
-MAX_MESSAGE_BYTES = m.CHUNK_BYTES + 1024
-"""The largest message of all: a chunk and what surrounds it."""
+MAX_MESSAGE_BYTES = m.CHUNK_BYTES + (1 << 18)
+"""The largest message of all: a chunk and its header."""
 
 M = TypeVar("M")
 
@@ -54,12 +54,15 @@ def decode_from_device(body: bytes) -> m.DeviceMessage | None:
     return cast("m.DeviceMessage | None", _unwrap("DeviceMessage", body))
 
 
-def encode_from_server(message: m.ServerMessage) -> bytes:
-    return _wrap("ServerMessage", message)
+def encode_from_server(message: m.ServerMessage | m.Enclosure) -> bytes:
+    body = _wrap("ServerMessage", message)
+    if len(body) > MAX_CONTROL_BYTES:  # many models of many tensors: each part is within its bounds
+        raise TooLarge(f"a message of {len(body)} bytes exceeds the limit of {MAX_CONTROL_BYTES}; it was not sent")
+    return body
 
 
-def decode_from_server(body: bytes) -> m.ServerMessage | None:
-    return cast("m.ServerMessage | None", _unwrap("ServerMessage", body))
+def decode_from_server(body: bytes) -> m.ServerMessage | m.Enclosure | None:
+    return cast("m.ServerMessage | m.Enclosure | None", _unwrap("ServerMessage", body))
 
 
 def encode_upload(message: m.UploadRequest) -> bytes:
@@ -81,6 +84,20 @@ def decode_upload_reply(body: bytes) -> m.UploadReply:
 
 def decode_chunk(body: bytes) -> m.Chunk:
     return chunk_bytes.alone(body) or _read(m.Chunk, _parse("Chunk", body, MAX_MESSAGE_BYTES))
+
+
+def encode_delivery(delivery: m.Delivery) -> bytes:
+    # Header and chunk have the same numbers here as in an upload, so their bytes are the same too.
+    chunk = delivery.chunk
+    return encode_upload(delivery.header) + chunk_bytes.encode_upload_chunk(chunk.offset, memoryview(chunk.data))
+
+
+def decode_delivery(body: bytes) -> m.Delivery:
+    end = chunk_bytes.end_of_header(body)
+    chunk = chunk_bytes.in_upload(body, end) if end else None
+    if chunk is None:
+        return _read(m.Delivery, _parse("Delivery", body, MAX_MESSAGE_BYTES))
+    return m.Delivery(_required(_unwrap("UploadRequest", body[:end])), chunk)
 
 
 @cache

@@ -8,9 +8,12 @@ from typing import Any
 from device_sdk.wire.errors import InvalidInvitation, MalformedMessage, TooLarge
 from device_sdk.wire.invitation import Address
 from device_sdk.wire.messages import (
+    Delivery,
     EnrolmentReply,
     LocalObjective,
     ModelReference,
+    Question,
+    QuestionKind,
     RecordLevelTerms,
     Task,
     TensorSpec,
@@ -35,8 +38,12 @@ def check_coherence(message: Any) -> None:
             _check_objective(message.objective)
             if isinstance(message.privacy, RecordLevelTerms) and message.objective.steps is None:
                 raise MalformedMessage("DP-SGD is asked for without a number of steps; the message was not used")
+        case Question():
+            _check_question(message)
         case UpdateHeader() if message.encoding.size_bytes != message.payload.size_bytes:
             raise MalformedMessage("an update's size is not that of its numbers; the message was not used")
+        case Delivery():
+            check_coherence(message.header)
         case EnrolmentReply():
             _check_address(message.gateway)
         case _:
@@ -57,6 +64,17 @@ def _check_model(model: ModelReference) -> None:
     most = numbers + _PREAMBLE_BYTES + _PREAMBLE_BYTES_PER_TENSOR * len(model.tensors)
     if not numbers < model.blob.size_bytes <= most:
         raise TooLarge("a model's size is not that of its tensors; the message was not used")
+
+
+def _check_question(question: Question) -> None:
+    for model in question.models:
+        _check_model(model)
+    if any(model.tensors != question.models[0].tensors for model in question.models):
+        raise MalformedMessage("the models of a question have not the same tensors; the message was not used")
+    if (len(question.models) > 1) != (question.kind is QuestionKind.BEST_MODEL):
+        raise MalformedMessage("a choice needs several models, any other question one; the message was not used")
+    if (question.loss_bound is not None) != (question.kind is QuestionKind.LOSS):
+        raise MalformedMessage("a question about a loss needs its bound, and no other has one; it was not used")
 
 
 def _check_objective(objective: LocalObjective) -> None:

@@ -2,11 +2,13 @@
 
     enrol       EnrolmentRequest -> EnrolmentReply            once, over server-authenticated TLS
     attend      Hello, CheckIn, Decline, Goodbye  ->          one stream, as long as the device is there
-                <- Welcome, Task, Feedback, CohortsChanged, ComeBack, Goodbye
+                <- Welcome, Task, Question, Feedback, CohortsChanged, ComeBack, Goodbye
+                <- Enclosure: a small model, ahead of the task that names it
     download    DownloadRequest -> Chunk, Chunk, ...          a model, from any offset
     upload      UpdateHeader | SummaryHeader, Chunk, ... ->   a release
                 <- UploadFrom (where to go on), UploadAccepted
-                one chunk follows its header at once; more wait for UploadFrom
+    fetch       DownloadRequest -> Chunk                      a model of one chunk
+    deliver     Delivery -> UploadAccepted                    a release of one chunk
     renew       RenewalRequest -> RenewalReply                a new certificate before the old one ends
 
 Every message is a value. `device_sdk.wire.codec` turns it into bytes and checks what arrives; nothing here
@@ -28,6 +30,8 @@ Exact = str
 
 HASH_BYTES = 32
 SIGNATURE_BYTES = 64
+ENCLOSED_BYTES = 1 << 16
+"""The largest model that travels ahead of its task."""
 CHUNK_BYTES = 1 << 20
 """The most payload that one `Chunk` carries; all but the last of a transfer carry exactly this."""
 
@@ -37,10 +41,12 @@ class ProtocolVersion:
     """Another major version is refused; a newer minor one only adds what an older one may ignore."""
 
     major: int = 1
-    minor: int = 0
+    minor: int = 1
 
 
 THIS_VERSION = ProtocolVersion()
+FIRST_WITH_QUESTIONS = ProtocolVersion(1, 1)
+"""A device that said hello with less would not understand a `Question`, and leave it unanswered."""
 
 
 class Relation(StrEnum):
@@ -69,14 +75,25 @@ _WIDTHS = {Dtype.F32: 4, Dtype.F16: 2, Dtype.I32: 4, Dtype.I64: 8, Dtype.U8: 1, 
 
 
 class DeclineReason(IntEnum):
-    """Why a device does not take a task. Each follows from the task and the device's policy, never from its data."""
+    """Why a device does not take a task or a question: it follows from those and its policy, never its data."""
 
     NOT_NOW = 1
     """Conditions, cancellation, or anything the device keeps to itself."""
     TERMS = 2
     """Privacy terms beyond the device's budget or policy."""
     MODEL = 3
-    """A model or objective that the device's trainer does not do."""
+    """A model or objective that the device's trainer does not do, or models that leave nothing to say."""
+
+
+class QuestionKind(IntEnum):
+    """What a server may ask about models, beside training. Every answer is one release for the whole device."""
+
+    BEST_MODEL = 1
+    """Which of at least two models has the least loss on the device's records: its index, by randomised response."""
+    ACCURACY = 2
+    """The share of its records that the one model gets right: a noised number in [0, 1]."""
+    LOSS = 3
+    """The one model's mean loss on its records: a noised number in [0, `loss_bound`]."""
 
 
 class GoodbyeReason(IntEnum):
@@ -330,10 +347,33 @@ class Task:
 
 
 @dataclass(frozen=True)
+class Question:
+    """What do you make of these models? Pushed; answered between tasks by a `SummaryHeader` about it, or declined.
+
+    An answer depends on everything that the device holds, so it is released at the unit DEVICE, and costs `epsilon`
+    whatever the data: one record more or less may turn an accuracy of 0 into 1 where there are few, and a choice
+    always. `device_sdk.wire.question_terms` has the mechanisms.
+    """
+
+    question: str
+    """Never used twice, for no task either; the `subject` of the answer."""
+    device: DeviceId
+    kind: QuestionKind
+    models: tuple[ModelReference, ...]
+    """All of the same tensors."""
+    epsilon: Exact
+    deadline_seconds: float
+    """From its arrival: a later answer is not given."""
+    loss_bound: float | None = None
+    """For LOSS alone: a greater loss counts as this much."""
+
+
+@dataclass(frozen=True)
 class Decline:
-    """The device will not do a task."""
+    """The device will not do a task, or answer a question."""
 
     task: str
+    """Of the task, or of the question."""
     reason: DeclineReason
 
 
@@ -359,10 +399,17 @@ class Goodbye:
 
 
 DeviceMessage = Hello | CheckIn | Decline | Goodbye
-ServerMessage = Welcome | Task | Feedback | CohortsChanged | ComeBack | Goodbye
+ServerMessage = Welcome | Task | Question | Feedback | CohortsChanged | ComeBack | Goodbye
 
 
 # Transfers
+
+
+@dataclass(frozen=True)
+class Enclosure:
+    """The bytes of a model that a task after it may name: what is small need not be asked for."""
+
+    content: bytes
 
 
 @dataclass(frozen=True)
@@ -427,7 +474,7 @@ class SummaryHeader:
     """As in the ledger, e.g. `label_histogram`."""
     terms: tuple[Term, ...]
     subject: str
-    """What the summary is about, e.g. a data epoch: chosen by schedule, never from data."""
+    """What the summary is about, e.g. a data epoch or a question: chosen by schedule, never from data."""
     payload: Blob
     ledger_head: bytes
     sequence: int
@@ -439,8 +486,16 @@ ReleaseHeader = UpdateHeader | SummaryHeader
 
 
 @dataclass(frozen=True)
+class Delivery:
+    """A release that fits in one chunk, whole."""
+
+    header: ReleaseHeader
+    chunk: Chunk
+
+
+@dataclass(frozen=True)
 class UploadFrom:
-    """The server's answer to the header of several chunks: it has this many bytes already; send the rest."""
+    """The server's answer to a header: it has this many bytes already; send the rest."""
 
     offset: int
 
@@ -467,5 +522,6 @@ Message = (
     | DownloadRequest
     | UploadRequest
     | UploadReply
+    | Delivery
     | Error
 )

@@ -32,6 +32,7 @@ from device_sdk.wire.fields import (
 MAX_BLOB_BYTES = 1 << 34
 MAX_TENSORS = 4096
 MAX_COHORTS = 4096
+MAX_MODELS = 64
 _WEEK_SECONDS = 7 * 24 * 3600.0
 _COUNTER = Whole(1 << 53)
 _SECONDS = Real(0.0, _WEEK_SECONDS)
@@ -71,6 +72,12 @@ _PRIVACY = OneOf(
     {
         "device_level": (m.DeviceLevelTerms, nested(m.DeviceLevelTerms)),
         "record_level": (m.RecordLevelTerms, nested(m.RecordLevelTerms)),
+    }
+)
+_HEADER = OneOf(
+    {
+        "update": (m.UpdateHeader, nested(m.UpdateHeader)),
+        "summary": (m.SummaryHeader, nested(m.SummaryHeader)),
     }
 )
 
@@ -151,10 +158,20 @@ FIELDS: Mapping[type, Mapping[str, Kind]] = {
         "privacy": _PRIVACY,
         "deadline_seconds": Real(0.0, _WEEK_SECONDS, above_least=True),
     },
+    m.Question: {
+        "question": _TASK,
+        "device": _DEVICE,
+        "kind": Choice(m.QuestionKind),
+        "models": Many(nested(m.ModelReference), MAX_MODELS, least=1),
+        "epsilon": _EXACT,
+        "deadline_seconds": Real(0.0, _WEEK_SECONDS, above_least=True),
+        "loss_bound": Optional(Real(0.0, 1e9, above_least=True)),
+    },
     m.Decline: {"task": _TASK, "reason": Choice(m.DeclineReason, unknown=m.DeclineReason.NOT_NOW)},
     m.CohortsChanged: {"cohorts": nested(m.Cohorts)},
     m.ComeBack: {"after_seconds": _SECONDS},
     m.Goodbye: {"reason": Choice(m.GoodbyeReason, unknown=m.GoodbyeReason.CLOSING)},
+    m.Enclosure: {"content": Bytes(1, m.ENCLOSED_BYTES)},
     m.DownloadRequest: {"sha256": _HASH, "offset": _OFFSET},
     m.Chunk: {"offset": _OFFSET, "data": Bytes(1, m.CHUNK_BYTES)},
     m.GridEncoding: {"count": Whole(MAX_BLOB_BYTES, least=1), "width_bytes": Whole(8, least=1)},
@@ -181,6 +198,7 @@ FIELDS: Mapping[type, Mapping[str, Kind]] = {
         "receipt": _RECEIPT,
         "signature": _SIGNATURE,
     },
+    m.Delivery: {"header": _HEADER, "chunk": nested(m.Chunk)},
     m.UploadFrom: {"offset": _OFFSET},
     m.UploadAccepted: {"countersignature": Bytes(1, 4096), "repeated": Flag()},
 }
@@ -194,6 +212,8 @@ ENVELOPES: Mapping[str, Mapping[str, type]] = {
         "cohorts_changed": m.CohortsChanged,
         "come_back": m.ComeBack,
         "goodbye": m.Goodbye,
+        "question": m.Question,
+        "enclosure": m.Enclosure,
     },
     "UploadRequest": {"update": m.UpdateHeader, "summary": m.SummaryHeader, "chunk": m.Chunk},
     "UploadReply": {"from_offset": m.UploadFrom, "accepted": m.UploadAccepted},

@@ -15,7 +15,7 @@ from device_sdk.wire.codec import decode_from_server, encode_from_device
 from device_sdk.wire.connection import Connection, outlived, translated
 from device_sdk.wire.errors import ConnectionLost, DeadlinePassed, MalformedMessage, WireError
 from device_sdk.wire.mailbox import Mailbox
-from device_sdk.wire.messages import CheckIn, ComeBack, Decline, Goodbye, GoodbyeReason, Hello, Welcome
+from device_sdk.wire.messages import CheckIn, ComeBack, Decline, Enclosure, Goodbye, GoodbyeReason, Hello, Welcome
 
 if TYPE_CHECKING:
     from device_sdk.wire.messages import DeviceMessage, ServerMessage
@@ -35,8 +35,10 @@ class Session:
         stop: Stop,
         is_current: Callable[[Connection], bool],
         ended: Callable[[float], None],
+        enclosed: Callable[[bytes], None],
     ) -> None:
-        self._connection, self._stop, self._is_current, self._ended = connection, stop, is_current, ended
+        self._connection, self._stop, self._is_current = connection, stop, is_current
+        self._ended, self._enclosed = ended, enclosed
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._incoming: Mailbox[ServerMessage] = Mailbox(_MOST_WAITING)
         self._closed = threading.Event()
@@ -49,7 +51,8 @@ class Session:
     def begin(self, timeout_seconds: float) -> None:
         """Say hello and wait for the welcome; without one the session is closed."""
         try:
-            self._send(Hello())
+            # Whether or not the server has refused us already: `receive` says why.
+            self._outgoing.put(encode_from_device(Hello()))
             first = self.receive(timeout_seconds)
             if not isinstance(first, Welcome):
                 raise MalformedMessage("the server did not begin with a welcome; the session was closed")
@@ -127,5 +130,7 @@ class Session:
         body: Any
         for body in self._call:
             message = decode_from_server(body)
-            if message is not None:
+            if isinstance(message, Enclosure):
+                self._enclosed(message.content)
+            elif message is not None:
                 yield message

@@ -10,12 +10,14 @@ import grpc
 
 from device_sdk.wire.cancelling import Deadline, Stop
 from device_sdk.wire.chunk_bytes import encode_upload_chunk
-from device_sdk.wire.codec import decode_chunk, decode_upload_reply, encode, encode_upload
+from device_sdk.wire.codec import decode, decode_chunk, decode_upload_reply, encode, encode_delivery, encode_upload
 from device_sdk.wire.connection import Connection, translated
 from device_sdk.wire.errors import ConnectionLost, MalformedMessage
 from device_sdk.wire.messages import (
     CHUNK_BYTES,
     Blob,
+    Chunk,
+    Delivery,
     DownloadRequest,
     ReleaseHeader,
     UploadAccepted,
@@ -41,6 +43,10 @@ class Transfer:
         """Do `work` on a connection."""
         self.connection = connection
         return work(self)
+
+    def answer(self, method: Any, request: bytes) -> bytes:
+        """What the server says to one message; a piece must move within the time of a silence."""
+        return self.connection.ask(method, request, self._stop, self._deadline, self._silence_seconds)
 
     @property
     def left_seconds(self) -> float | None:
@@ -72,6 +78,9 @@ def fetch(transfer: Transfer, blob: Blob, assembly: Assembly) -> None:
     if assembly.complete:
         return
     request = encode(DownloadRequest(blob.sha256, assembly.received))
+    if blob.size_bytes <= CHUNK_BYTES:
+        assembly.add(decode_chunk(transfer.answer(transfer.connection.fetch, request)))
+        return
     call = transfer.connection.download(request, timeout=transfer.left_seconds)
     for body in transfer.answers(call):
         assembly.add(decode_chunk(body))
@@ -83,6 +92,9 @@ def fetch(transfer: Transfer, blob: Blob, assembly: Assembly) -> None:
 
 def send(transfer: Transfer, header: ReleaseHeader, payload: memoryview) -> UploadAccepted:
     """Send a header, then what the server is missing, and wait for its acknowledgement."""
+    if 0 < len(payload) <= CHUNK_BYTES:
+        delivery = encode_delivery(Delivery(header, Chunk(0, payload)))
+        return decode(UploadAccepted, transfer.answer(transfer.connection.deliver, delivery))
     start: queue.SimpleQueue[int | None] = queue.SimpleQueue()
     pieces = _pieces(transfer, header, payload, start)
     call = transfer.connection.upload(pieces, timeout=transfer.left_seconds)
@@ -108,8 +120,7 @@ def _pieces(
 ) -> Iterator[bytes]:
     """What goes out. gRPC asks for the next piece when the last has left, so only a few are in memory."""
     yield encode_upload(header)
-    # One piece is not worth asking for.
-    offset = start.get() if len(payload) > CHUNK_BYTES else 0
+    offset = start.get()
     if offset is not None:
         for position in range(offset, len(payload), CHUNK_BYTES):
             transfer.moved()

@@ -38,7 +38,14 @@ class Asked:
     @property
     def name(self) -> str:
         """Of the question, the same for every device; it follows from what is asked."""
-        named = [self.kind.name, self.epsilon, self.occasion, *(model.blob.sha256.hex() for model in self.models)]
+        bound = "" if self.loss_bound is None else repr(self.loss_bound)
+        named = [
+            self.kind.name,
+            self.epsilon,
+            bound,
+            self.occasion,
+            *(model.blob.sha256.hex() for model in self.models),
+        ]
         return hashlib.sha256("\n".join(named).encode()).hexdigest()[:32]
 
     def to(self, device: DeviceId, deadline_seconds: float) -> Question:

@@ -10,6 +10,7 @@ import pytest
 from device_sdk.config import DeviceConfig, KeySettings, KeyStoreKind
 from device_sdk.errors import InvalidConfig
 from device_sdk.key_stores import FileKeyStore, OsKeyStore, PassphraseKeyStore
+from device_sdk.question_policy import QuestionPolicy
 from privacy.budget import PrivacyBudget, PrivacyUnit
 
 TOML = """
@@ -28,6 +29,9 @@ patience_seconds = 30
 first = 0.5
 [rounds]
 most_attempts = 2
+[questions]
+accuracy = false
+epsilon_in_all = 1
 """
 LEAST = {"server": "h:1", "state": "state", "budget": {"epsilon": 8, "delta": 1e-6}}
 
@@ -45,6 +49,7 @@ def test_everything_is_read_from_toml(tmp_path):
     assert config.keys == KeySettings(KeyStoreKind.FILE, Path("device.key"))
     assert (config.conditions.patience_seconds, config.conditions.ask_every_seconds) == (30.0, 5.0)
     assert (config.exploration.first, config.rounds.most_attempts) == (0.5, 2)
+    assert config.questions == QuestionPolicy(accuracy=False, epsilon_in_all=1.0)
 
 
 def test_keyword_arguments_win_name_by_name(tmp_path):
@@ -90,6 +95,8 @@ def test_settings_cannot_be_changed():
         ({"rounds": {"most_attempts": True}}, "[rounds] [most_attempts]: expected a whole number, got bool"),
         ({"rounds": {"most_attempts": 0}}, "[rounds]: most_attempts is at least 1"),
         ({"conditions": {"least_battery_level": float("nan")}}, "[conditions]: least_battery_level lies"),
+        ({"questions": {"loss": 1}}, "[questions] [loss]: expected true or false, got int"),
+        ({"questions": {"epsilon_per_answer": 0}}, "[questions]: epsilon_per_answer must be above 0, got 0"),
         ({"exploration": {"decay": "slow"}}, "[exploration] [decay]: expected a number, got str"),
         ({"exploration": {"decay": 1.5}}, "exploration.decay lies between 0 and 1"),
         ({"budget": {"epsilon": 8}}, "[budget]: delta is not given"),

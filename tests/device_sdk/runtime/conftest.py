@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.device_sdk.runtime.asking import Asking
 from tests.device_sdk.runtime.federation import no_weights, started
 
 
@@ -21,6 +22,12 @@ def begin(tmp_path):
     yield start
     for federation in running:
         federation.server.close()
+
+
+@pytest.fixture
+def ask(begin):
+    """A federation that asks these questions at the first check-in, by default without tasks."""
+    return lambda *asked, rounds=0: Asking(begin(rounds=rounds), list(asked))
 
 
 @pytest.fixture(autouse=True)

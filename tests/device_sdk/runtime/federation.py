@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from device_sdk.config import DeviceConfig, KeySettings, KeyStoreKind
 from device_sdk.device import Device
-from device_sdk.trainers.task_terms import mechanism_of
 from device_sdk.wire.messages import (
     CheckIn,
     Cohorts,
@@ -32,6 +31,7 @@ from device_sdk.wire.messages import (
     UpdateHeader,
     UploadAccepted,
 )
+from device_sdk.wire.task_terms import mechanism_of
 from device_sdk.wire.tensors import blob_of, model_bytes, model_specs
 from privacy import Ledger, PrivacyBudget
 from privacy.ledger.entries import Released, Reserved

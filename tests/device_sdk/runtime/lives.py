@@ -1,4 +1,4 @@
-"""A device that takes part in three rounds and a histogram, for `tests.device_sdk.mortal` to cut short.
+"""A device that takes part in three rounds, a histogram and two questions, for `tests.device_sdk.mortal` to cut short.
 
 Everything on the device is real. The server is a file, because a forked process cannot have gRPC: it holds what was
 counted, line by line and synced, and hands out the next task until all are done. It says its feedback again on every
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from device_sdk import assignments, cohort_choice
+from device_sdk import assignments, cohort_choice, questions
 from device_sdk.affinity import AffinityRecord
 from device_sdk.affinity import Feedback as Said
 from device_sdk.affinity_store import tree_distance
@@ -39,6 +39,8 @@ from device_sdk.wire.messages import (
     Feedback,
     LocalObjective,
     ModelReference,
+    Question,
+    QuestionKind,
     Relation,
     Task,
     UpdateHeader,
@@ -64,6 +66,11 @@ LABELS = np.arange(12) % 3
 INPUTS = np.linspace(0, 1, 24, dtype=np.float32).reshape(12, 2)
 MODEL = model_bytes({"dense1.weight": np.zeros((3, 2), np.float32), "dense1.bias": np.zeros(3, np.float32)})
 SPECS = model_specs({"dense1.weight": np.zeros((3, 2), np.float32), "dense1.bias": np.zeros(3, np.float32)})
+OTHER_MODEL = model_bytes({"dense1.weight": np.ones((3, 2), np.float32), "dense1.bias": np.zeros(3, np.float32)})
+QUESTIONS = {
+    "question-1": (QuestionKind.BEST_MODEL, (MODEL, OTHER_MODEL)),
+    "question-2": (QuestionKind.ACCURACY, (OTHER_MODEL,)),
+}
 TERMS = DeviceLevelTerms(clip_norm="1", noise_multiplier="8", relation=Relation.REPLACE, grid_bits=17)
 
 
@@ -78,6 +85,12 @@ def task_number(number: int, device: str) -> Task:
         privacy=TERMS,
         deadline_seconds=3600.0,
     )
+
+
+def question(name: str, device: str) -> Question:
+    kind, models = QUESTIONS[name]
+    references = tuple(ModelReference(1, blob_of(model), SPECS) for model in models)
+    return Question(name, device, kind, references, epsilon="1/4", deadline_seconds=3600.0)
 
 
 class ServerFile:
@@ -98,13 +111,18 @@ class ServerFile:
     def updates(self) -> list[str]:
         return [line["task"] for line in self.lines() if line["task"]]
 
+    def unanswered(self) -> list[str]:
+        answered = {line["subject"] for line in self.lines()}
+        return [name for name in QUESTIONS if name not in answered]
+
     def accept(self, header: Any, payload: bytes, device_key: bytes) -> UploadAccepted:
         _append(self.arrivals, {"sequence": header.sequence, "payload": hashlib.sha256(payload).hexdigest()})
         receipt = Receipt.from_json(header.receipt)
         acceptance = self.receipts.accept(receipt, hashlib.sha256(payload).hexdigest(), device_key)
         if not acceptance.repeated:
-            task = header.task if isinstance(header, UpdateHeader) else ""
-            _append(self._path, {"task": task, "receipt": header.receipt.decode()})
+            is_update = isinstance(header, UpdateHeader)
+            about = {"task": header.task if is_update else "", "subject": "" if is_update else header.subject}
+            _append(self._path, {**about, "receipt": header.receipt.decode()})
         return UploadAccepted(acceptance.countersignature.to_json(), acceptance.repeated)
 
 
@@ -119,8 +137,7 @@ class FileChannel:
         return FileSession(self, self._kept, self._server, self._stop)
 
     def download(self, blob: Any) -> memoryview:
-        assert blob == blob_of(MODEL)
-        return memoryview(MODEL)
+        return memoryview(next(model for model in (MODEL, OTHER_MODEL) if blob == blob_of(model)))
 
     def upload(self, header: Any, payload: bytes) -> UploadAccepted:
         enrolled = self._kept.identity.enrolled
@@ -147,9 +164,11 @@ class FileSession:
         pass
 
     def check_in(self, _: Any) -> None:
-        done = len(self._server.updates())
+        done, device = len(self._server.updates()), self._kept.identity.enrolled.device
+        if done and self._server.unanswered():
+            self._channel.said.append(question(self._server.unanswered()[0], device))
         if done < ROUNDS:
-            self._channel.said.append(task_number(done + 1, self._kept.identity.enrolled.device))
+            self._channel.said.append(task_number(done + 1, device))
 
     def decline(self, decline: Any) -> None:
         raise AssertionError(f"{decline.task} was declined")
@@ -208,6 +227,16 @@ def drive_paying_for_each_attempt(home: Path) -> None:
     drive(home)
 
 
+def drive_paying_for_each_answer(home: Path) -> None:
+    """A broken twin: every attempt to answer is another request."""
+
+    def anew(server: str, purpose: str, subject: str) -> Request:
+        return Request(server, purpose, f"{subject} {os.urandom(4).hex()}")
+
+    vars(questions)["Request"] = anew
+    drive(home)
+
+
 def drive_learning_whatever_is_said(home: Path) -> None:
     """A broken twin: feedback is learned from although no update waits for it."""
     honest = cohort_choice.CohortChoice.learn
@@ -238,11 +267,12 @@ def violations(home: Path) -> list[str]:
     for number in range(1, ROUNDS + 1):
         expected = expected.learned(Said("0", number, REWARD), ("0",), tree_distance)
     found = {
-        "a spend without a release of its own": len(spends) != len(released) or len(spends) != 1 + ROUNDS,
+        "a spend without a release of its own": not len(released) == len(spends) == 1 + ROUNDS + len(QUESTIONS),
         "a release that was counted twice": len(counted) != len(set(counted)),
         "a release that was not counted": set(counted) != released,
         "other bytes for the same release": len(arrived) != len({sequence for sequence, _ in arrived}),
         "a task that was not done": server.updates() != [f"task-{number}" for number in range(1, ROUNDS + 1)],
+        "a question that was not answered": server.unanswered() != [],
         "a round that was not ended": kept.journal.rounds() != [],
         "bytes that were kept for nothing": kept.ledger._storage.answered() != [],
         "feedback learned twice or not at all": kept.affinities.load() != expected,

@@ -62,6 +62,18 @@ def test_a_task_that_was_done_is_not_done_again(begin, tmp_path):
     check_reconciled(federation, tmp_path / "state")
 
 
+def test_a_task_that_only_the_ledger_remembers_is_not_done_again_and_ends_nothing(begin, tmp_path, monkeypatch):
+    monkeypatch.setattr("device_sdk.state.MOST_REMEMBERED", 1)
+    federation = begin(rounds=3)
+    names = iter(["task-1", "task-2", "task-1", "task-3"])
+    federation.altered = lambda task: replace(task, task=next(names))
+    with federation.enrolled(tmp_path) as device:
+        assert device.run(trainer(), rounds=3, timeout_seconds=30) == 3
+    assert [header.task for header, _ in federation.updates] == ["task-1", "task-2", "task-3"]
+    assert [decline.task for _, decline in federation.server.desk.declines] == ["task-1"]
+    check_reconciled(federation, tmp_path / "state")
+
+
 def test_a_task_that_nobody_asked_for_is_declined(begin, tmp_path):
     federation = begin(rounds=2)
     honest = federation._accept

@@ -13,9 +13,9 @@ from torch import nn
 
 from device_sdk.errors import VaultUnavailable
 from device_sdk.trainers import LocalUpdate, TorchTrainer, TrainingFailed
-from device_sdk.trainers.task_terms import mechanism_of
 from device_sdk.wire.errors import Refused
 from device_sdk.wire.messages import DeclineReason, ErrorCode, LocalObjective
+from device_sdk.wire.task_terms import mechanism_of
 from privacy import PrivacyBudget, PrivacyUnit
 from privacy.errors import UnsupportedModel
 from privacy.ledger.entries import Released

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from device_sdk.policy import Abilities, Gatekeeper, Policy, Reason, TaskRefused
 from device_sdk.trainers import ModelMismatch
-from device_sdk.trainers.task_terms import HALVES, mechanism_of
 from device_sdk.wire.messages import (
     Blob,
     DeclineReason,
@@ -23,6 +22,7 @@ from device_sdk.wire.messages import (
     Task,
     TensorSpec,
 )
+from device_sdk.wire.task_terms import HALVES, mechanism_of
 from privacy import ClippedUpdate, Ledger, LedgerKeys, NeighbouringRelation, PrivacyBudget, PrivacyUnit, Request
 from privacy.mechanisms.dp_sgd import DpSgd
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from device_sdk.assignments import _Pause
 from device_sdk.conditions import Conditions, TrainingGate
 from device_sdk.identity import Identity
+from device_sdk.pauses import Pause
 from device_sdk.renewal import Renewal
 from device_sdk.tls_keys import validity
 from device_sdk.wire.errors import ConnectionLost, Refused
@@ -71,7 +71,7 @@ def line(identity, authority, clock):
 
 
 def between_batches(identity, line, clock):
-    return _Pause(TrainingGate(Conditions()), Renewal(identity, line, clock))
+    return Pause(TrainingGate(Conditions()), Renewal(identity, line, clock))
 
 
 def test_a_fresh_certificate_is_left_alone(identity, line, clock):

@@ -33,6 +33,16 @@ TASK = m.Task("t-41", DEVICE, "0.1", 7, MODEL, OBJECTIVE, DEVICE_LEVEL, 600.0)
 RECORD_TASK = m.Task(
     "t-42", DEVICE, "0", 8, MODEL, m.LocalObjective(0.05, 10, steps=30), RECORD_LEVEL, deadline_seconds=60.0
 )
+QUESTION = m.Question(
+    "q-17",
+    DEVICE,
+    m.QuestionKind.BEST_MODEL,
+    (MODEL, m.ModelReference(12, m.Blob(filled(0xB7), 2600 + 120), MODEL.tensors)),
+    "1/2",
+    deadline_seconds=90.0,
+)
+ACCURACY_QUESTION = m.Question("q-19", DEVICE, m.QuestionKind.ACCURACY, (MODEL,), "0.25", 90.0)
+LOSS_QUESTION = m.Question("q-18", DEVICE, m.QuestionKind.LOSS, (MODEL,), "0.25", 90.0, loss_bound=4.0)
 COHORTS = m.Cohorts(("0.0", "0.1"), (m.Split("0", ("0.0", "0.1")),))
 UPDATE = m.UpdateHeader(
     task="t-41",
@@ -72,12 +82,13 @@ ALONE: dict[str, m.Message] = {
 }
 FROM_DEVICE: dict[str, m.DeviceMessage] = {
     "hello": m.Hello(),
+    "hello_of_version_1_0": m.Hello(m.ProtocolVersion(1, 0)),
     "check_in": m.CheckIn(m.AffinityClaim("0.1", 0.75, FEEDBACK)),
     "check_in_anywhere": m.CheckIn(),
     "decline": m.Decline("t-41", m.DeclineReason.TERMS),
     "goodbye_of_device": m.Goodbye(m.GoodbyeReason.LEAVING),
 }
-FROM_SERVER: dict[str, m.ServerMessage] = {
+FROM_SERVER: dict[str, m.ServerMessage | m.Enclosure] = {
     "welcome": m.Welcome(COHORTS, b'{"countersignature":1}'),
     "task": TASK,
     "task_with_record_level": RECORD_TASK,
@@ -85,12 +96,19 @@ FROM_SERVER: dict[str, m.ServerMessage] = {
     "feedback_without_verdict": m.Feedback("0", 1, filled(0x3B)),
     "cohorts_changed": m.CohortsChanged(COHORTS),
     "come_back": m.ComeBack(30.0),
+    "question": QUESTION,
+    "question_about_loss": LOSS_QUESTION,
+    "enclosure": m.Enclosure(b"a small model"),
     "goodbye_of_server": m.Goodbye(m.GoodbyeReason.CLOSING),
 }
 UPLOADS: dict[str, m.UploadRequest] = {
     "update_header": UPDATE,
     "summary_header": SUMMARY,
     "upload_chunk": m.Chunk(0, b"some bytes"),
+}
+DELIVERIES = {
+    "delivery": m.Delivery(UPDATE, m.Chunk(0, b"a whole update")),
+    "delivery_of_summary": m.Delivery(SUMMARY, m.Chunk(0, b"a whole summary")),
 }
 UPLOAD_REPLIES: dict[str, m.UploadReply] = {
     "upload_from": m.UploadFrom(1 << 20),

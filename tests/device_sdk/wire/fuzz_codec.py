@@ -29,6 +29,7 @@ READERS: list[Callable[[bytes], Any]] = [
     codec.decode_upload,
     codec.decode_upload_reply,
     codec.decode_chunk,
+    codec.decode_delivery,
     *(partial(codec.decode, type(message)) for message in examples.ALONE.values()),
     lambda body: read_model(body, examples.MODEL.tensors),
     lambda body: Invitation.from_text(body.decode("latin1")),

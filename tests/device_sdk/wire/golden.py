@@ -22,6 +22,7 @@ GROUPS: list[Group] = [
     (examples.FROM_DEVICE, codec.encode_from_device, codec.decode_from_device, "DeviceMessage"),
     (examples.FROM_SERVER, codec.encode_from_server, codec.decode_from_server, "ServerMessage"),
     (examples.UPLOADS, codec.encode_upload, codec.decode_upload, "UploadRequest"),
+    (examples.DELIVERIES, codec.encode_delivery, codec.decode_delivery, "Delivery"),
     (examples.UPLOAD_REPLIES, codec.encode_upload_reply, codec.decode_upload_reply, "UploadReply"),
 ]
 

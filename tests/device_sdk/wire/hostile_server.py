@@ -25,6 +25,7 @@ from device_sdk.wire.services import ENROLMENT, FEDERATION
 from server_kit.daemon.authority import Authority, ServerCertificate
 
 Answer = Callable[[Iterator[bytes], Any], Iterable[bytes]]
+FEDERATION_CALLS = ("Attend", "Download", "Upload", "Fetch", "Deliver", "Renew")
 WELCOME = codec.encode_from_server(m.Welcome(m.Cohorts(("0",))))
 
 
@@ -62,7 +63,7 @@ class HostileServer:
             ("grpc.so_reuseport", 0),
         ]
         self._server = grpc.server(ThreadPoolExecutor(8), options=options)
-        for service, methods in {FEDERATION: ("Attend", "Download", "Upload", "Renew"), ENROLMENT: ("Enrol",)}.items():
+        for service, methods in {FEDERATION: FEDERATION_CALLS, ENROLMENT: ("Enrol",)}.items():
             handlers = {name: grpc.stream_stream_rpc_method_handler(self._handler(name)) for name in methods}
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         pair = (self.certificate.private_key, self.certificate.certificate)

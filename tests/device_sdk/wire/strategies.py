@@ -16,6 +16,7 @@ from device_sdk.wire.schema import FIELDS
 NESTED = {
     (m.Task, "model"): m.ModelReference,
     (m.Task, "objective"): m.LocalObjective,
+    (m.Question, "models"): m.ModelReference,
     (m.ModelReference, "blob"): m.Blob,
     (m.ModelReference, "tensors"): m.TensorSpec,
     (m.LocalObjective, "mask"): m.Blob,
@@ -28,6 +29,7 @@ NESTED = {
     (m.UpdateHeader, "encoding"): m.GridEncoding,
     (m.SummaryHeader, "payload"): m.Blob,
     (m.SummaryHeader, "terms"): m.Term,
+    (m.Delivery, "chunk"): m.Chunk,
 }
 # Drawing text from the patterns themselves takes most of a test's time.
 SPELLINGS = ["0", "0.1", "0.1.7", "label_histogram", "t-1", "!~", "[::1]:8443", "00112233445566778899aabbccddeeff"]
@@ -37,6 +39,8 @@ def of(cls: type) -> st.SearchStrategy[Any]:
     """Any message of class `cls`, coherent in itself."""
     if cls is m.Task:
         return st.builds(_coherent_task, _built(m.Task), st.sampled_from(["epochs", "steps"]))
+    if cls is m.Question:
+        return _built(m.Question).map(_coherent_question)
     if cls is m.EnrolmentReply:
         return _built(m.EnrolmentReply).map(lambda reply: replace(reply, gateway="[::1]:8443"))
     if cls is m.UpdateHeader:
@@ -62,6 +66,8 @@ def _field(cls: type, name: str, kind: f.Kind) -> st.SearchStrategy[Any]:
         case f.OneOf(options):
             if cls is m.Task:
                 return st.one_of(_built(m.DeviceLevelTerms), _built(m.RecordLevelTerms))
+            if cls is m.Delivery:
+                return st.one_of(of(m.UpdateHeader), of(m.SummaryHeader))
             return st.one_of(*(_scalar(option) for _, option in options.values()))
         case _:
             return _scalar(kind)
@@ -90,14 +96,24 @@ def _scalar(kind: Any) -> st.SearchStrategy[Any]:
 
 
 def _coherent_task(task: m.Task, duration: str) -> m.Task:
-    named = tuple(replace(spec, name=f"{index}", shape=spec.shape[:1]) for index, spec in enumerate(task.model.tensors))
-    small = tuple(replace(spec, shape=tuple(side % 1000 for side in spec.shape)) for spec in named)
-    blob = replace(task.model.blob, size_bytes=tensor_bytes(small) + 100)
     if isinstance(task.privacy, m.RecordLevelTerms):
         duration = "steps"
     durations: dict[str, Any] = {"epochs": None, "steps": None} | {duration: 3}
     objective = replace(task.objective, **durations, momentum=min(task.objective.momentum, 0.9))
-    return replace(task, model=replace(task.model, tensors=small, blob=blob), objective=objective)
+    return replace(task, model=_coherent_model(task.model, task.model.tensors), objective=objective)
+
+
+def _coherent_question(question: m.Question) -> m.Question:
+    models = tuple(_coherent_model(model, question.models[0].tensors) for model in question.models)
+    choice, loss = question.kind is m.QuestionKind.BEST_MODEL, question.kind is m.QuestionKind.LOSS
+    bound = (question.loss_bound or 1.0) if loss else None
+    return replace(question, models=(models * 2)[:64] if choice else models[:1], loss_bound=bound)
+
+
+def _coherent_model(model: m.ModelReference, tensors: tuple[m.TensorSpec, ...]) -> m.ModelReference:
+    named = tuple(replace(spec, name=f"{index}", shape=spec.shape[:1]) for index, spec in enumerate(tensors))
+    small = tuple(replace(spec, shape=tuple(side % 1000 for side in spec.shape)) for spec in named)
+    return replace(model, tensors=small, blob=replace(model.blob, size_bytes=tensor_bytes(small) + 100))
 
 
 def _coherent_update(header: m.UpdateHeader) -> m.UpdateHeader:

@@ -9,8 +9,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
+from typing import Any
 
 import pytest
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +36,8 @@ ALONE = [type(message) for message in examples.ALONE.values()]
 DECODERS = [
     *(decode for _, decode in ENVELOPES.values()),
     *(partial(codec.decode, cls) for cls in ALONE),
+    codec.decode_chunk,
+    codec.decode_delivery,
 ]
 
 
@@ -59,7 +65,7 @@ def test_every_message_has_its_golden_bytes(name, message, encode, decode, type_
 
 def test_every_message_has_a_golden_vector():
     shown = {type(message) for _, message, *_ in CASES}
-    top_level = {*ALONE, *(cls for kinds in schema.ENVELOPES.values() for cls in kinds.values())}
+    top_level = {m.Delivery, *ALONE, *(cls for kinds in schema.ENVELOPES.values() for cls in kinds.values())}
     assert shown == top_level
     assert {path.stem for path in golden.VECTORS.iterdir()} == set(IDS)
 
@@ -77,6 +83,30 @@ def test_a_message_in_a_stream_survives_the_wire(envelope, data):
     encode, decode = ENVELOPES[envelope]
     message = data.draw(st.one_of(*(strategies.of(cls) for cls in set(schema.ENVELOPES[envelope].values()))))
     assert decode(encode(message)) == message
+
+
+@given(delivery=strategies.of(m.Delivery))
+def test_a_delivery_survives_the_wire_and_protobuf_spells_it_alike(delivery):
+    body = codec.encode_delivery(delivery)
+    assert codec.decode_delivery(body) == delivery
+    assert codec.encode(delivery) == body
+
+
+def test_a_delivery_is_understood_in_any_order_of_its_fields():
+    delivery = examples.DELIVERIES["delivery"]
+    header, chunk = codec.encode_upload(delivery.header), codec.encode_upload(delivery.chunk)
+    assert header + chunk == codec.encode_delivery(delivery)
+    assert codec.decode_delivery(chunk + header) == delivery
+    for part in (header, chunk, header + header, b""):
+        with pytest.raises(MalformedMessage):
+            codec.decode_delivery(part)
+
+
+def test_the_largest_delivery_fits():
+    chunk = m.Chunk(0, b"x" * m.CHUNK_BYTES)
+    terms = tuple(m.Term(f"{'abcdefgh'[index % 8] * (index + 1)}", "y" * 4096) for index in range(32))
+    header = replace(examples.SUMMARY, terms=terms, receipt=b"z" * 8192)
+    assert len(codec.encode_delivery(m.Delivery(header, chunk))) <= codec.MAX_MESSAGE_BYTES
 
 
 @given(body=st.binary(max_size=300), which=st.integers(0, len(DECODERS) - 1))
@@ -156,7 +186,7 @@ def test_the_largest_chunk_fits_and_a_larger_one_does_not():
 
 
 TASK = examples.TASK
-WRONG = {
+WRONG: dict[str, dict[str, Any]] = {
     "a learning rate that is no number": {"objective": replace(TASK.objective, learning_rate=math.nan)},
     "an infinite learning rate": {"objective": replace(TASK.objective, learning_rate=math.inf)},
     "neither epochs nor steps": {"objective": replace(TASK.objective, epochs=None)},
@@ -188,9 +218,38 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
-def test_a_wrong_task_is_neither_sent_nor_accepted(change, monkeypatch):
-    wrong = replace(TASK, **change)
+QUESTION, LOSS_QUESTION = examples.QUESTION, examples.LOSS_QUESTION
+OTHER_SHAPE = (m.TensorSpec("bias", m.Dtype.F32, (10,)), m.TensorSpec("weight", m.Dtype.F32, (64, 10)))
+WRONG_QUESTIONS: dict[str, dict[str, Any]] = {
+    "no model": {"models": ()},
+    "a choice of one": {"models": QUESTION.models[:1]},
+    "sixty-five models": {"models": QUESTION.models * 32 + QUESTION.models[:1]},
+    "models of different tensors": {
+        "models": (QUESTION.models[0], replace(QUESTION.models[1], tensors=OTHER_SHAPE)),
+    },
+    "a huge tensor in a small blob": {
+        "models": (replace(QUESTION.models[0], tensors=(m.TensorSpec("w", m.Dtype.F32, (1 << 34,)),)),) * 2
+    },
+    "accuracy of two": {"kind": m.QuestionKind.ACCURACY},
+    "an unknown kind": {"kind": 4},
+    "no kind": {"kind": 0},
+    "a bound where none is needed": {"loss_bound": 1.0},
+    "a loss without its bound": {"kind": m.QuestionKind.LOSS, "models": QUESTION.models[:1]},
+    "a bound of nothing": {"kind": m.QuestionKind.LOSS, "models": QUESTION.models[:1], "loss_bound": 0.0},
+    "an endless bound": {"kind": m.QuestionKind.LOSS, "models": QUESTION.models[:1], "loss_bound": math.inf},
+    "an answer for nothing": {"epsilon": "0"},
+    "an exponent": {"epsilon": "1e9"},
+    "no deadline": {"deadline_seconds": 0.0},
+    "another device's form": {"device": "ada"},
+    "a space in a name": {"question": "label_histogram q"},
+}
+WRONG_MESSAGES = {f"a task with {name}": replace(TASK, **change) for name, change in WRONG.items()} | {
+    f"a question with {name}": replace(QUESTION, **change) for name, change in WRONG_QUESTIONS.items()
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_MESSAGES.values(), ids=WRONG_MESSAGES)
+def test_a_wrong_message_is_neither_sent_nor_accepted(wrong, monkeypatch):
     with pytest.raises(MalformedMessage):
         codec.encode_from_server(wrong)
     # A server without our checks, as far as protobuf itself lets it write such a message.
@@ -228,6 +287,29 @@ def test_a_message_of_many_empty_parts_is_refused_before_they_are_read():
     leaves.cohorts_changed.cohorts.leaves.extend(["0"] * 100_000)
     with pytest.raises(TooLarge):
         codec.decode_from_server(leaves.SerializeToString())
+
+
+def test_a_question_whose_models_fill_more_than_a_message_is_not_sent():
+    tensors = tuple(m.TensorSpec(f"{index:0>200}", m.Dtype.F32, (1,)) for index in range(200))
+    many = tuple(m.ModelReference(1, m.Blob(examples.filled(index), 1000), tensors) for index in range(64))
+    with pytest.raises(TooLarge, match="was not sent"):
+        codec.encode_from_server(replace(QUESTION, models=many))
+    fewer = replace(QUESTION, models=many[:8])
+    assert codec.decode_from_server(codec.encode_from_server(fewer)) == fewer
+
+
+def test_a_device_of_version_1_0_takes_a_question_for_something_to_be_ignored():
+    newer = codec._twin("ServerMessage").FromString(codec.encode_from_server(QUESTION))
+    older = DescriptorProto()
+    codec._twin("ServerMessage").DESCRIPTOR.CopyToProto(older)
+    older.field.remove(next(field for field in older.field if field.name == "question"))
+    pool = DescriptorPool()
+    file = FileDescriptorProto.FromString(SERIALIZED)
+    file.message_type.remove(next(kind for kind in file.message_type if kind.name == "ServerMessage"))
+    file.message_type.append(older)
+    pool.Add(file)
+    twin = GetMessageClass(pool.FindMessageTypeByName("covey.v1.ServerMessage"))
+    assert twin.FromString(newer.SerializeToString()).WhichOneof("kind") is None
 
 
 def test_messages_import_nothing_heavy():

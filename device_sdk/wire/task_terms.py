@@ -1,4 +1,4 @@
-"""What a task's message means: which mechanism noises the update, what a trainer is told, what its result is called.
+"""What a task's message means: which mechanism noises the update, what is sent of it, how its mask reads.
 
 Server and device must read a task alike, or the bytes of an update mean something else at either end. Nothing here
 depends on data.
@@ -6,9 +6,8 @@ depends on data.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from device_sdk.trainers.protocol import LocalUpdate, TrainingSettings
 from device_sdk.wire.errors import PayloadMismatch
 from device_sdk.wire.messages import DeviceLevelTerms, Dtype, RecordLevelTerms
 from privacy.budget import NeighbouringRelation
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from device_sdk.trainers.protocol import Mask, Weights
-    from device_sdk.wire.messages import LocalObjective, Task
+    from device_sdk.wire.messages import Task
 
 UpdateMechanism = ClippedUpdate | DpSgd
 HALVES = ("first/", "second/")
@@ -73,20 +71,6 @@ def is_record_level(task: Task) -> bool:
     return isinstance(task.privacy, RecordLevelTerms)
 
 
-def settings_of(objective: LocalObjective, mask: Mask | None = None) -> TrainingSettings:
-    """The local objective as trainers take it."""
-    return TrainingSettings(
-        learning_rate=objective.learning_rate,
-        batch_size=objective.batch_size,
-        epochs=objective.epochs or 1,
-        steps=objective.steps,
-        momentum=objective.momentum,
-        proximal=objective.proximal,
-        mask=mask,
-        halves=objective.halves,
-    )
-
-
 def mask_size_bytes(shapes: Shapes) -> int:
     """How long a mask for such a model is."""
     return (size_of(shapes) + 7) // 8
@@ -100,18 +84,3 @@ def read_mask(payload: bytes | memoryview, shapes: Shapes) -> dict[str, NDArray[
         raise PayloadMismatch("this mask is not as long as its model; it was thrown away")
     bits = np.unpackbits(np.frombuffer(payload, dtype=np.uint8), count=size_of(shapes), bitorder="little")
     return unflattened(bits.astype(np.bool_), in_order(shapes))
-
-
-def released_tensors(update: LocalUpdate) -> Weights:
-    """What is released of an update: itself, or its halves by name."""
-    if update.halves is None:
-        return update.update
-    pairs = zip(HALVES, update.halves, strict=True)
-    return {f"{half}{name}": part for half, own in pairs for name, part in own.items()}
-
-
-def nothing_learned(shapes: Shapes) -> dict[str, NDArray[Any]]:
-    """The update of a device that could not train: zero, and noised like any other."""
-    import numpy as np
-
-    return {name: np.zeros(shape, dtype=np.float32) for name, shape in shapes.items()}

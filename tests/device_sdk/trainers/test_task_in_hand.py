@@ -1,4 +1,4 @@
-"""A task means the same at both ends, and an app holds it until it is handed in, declined or over."""
+"""An app holds a task until it is handed in, declined or over."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from device_sdk.trainers import InvalidSettings, LocalUpdate, ModelMismatch, TrainerError, TrainingFailed
-from device_sdk.trainers.task_in_hand import TaskInHand
-from device_sdk.trainers.task_terms import mask_size_bytes, read_mask, released_tensors, settings_of, shapes_of
-from device_sdk.wire.errors import PayloadMismatch
+from device_sdk.trainers.task_in_hand import TaskInHand, released_tensors, settings_of
 from device_sdk.wire.messages import (
     Blob,
     DeviceLevelTerms,
@@ -47,21 +43,6 @@ WEIGHTS = {"b": np.zeros(3, np.float32), "w": np.zeros((3, 2), np.float32)}
 ONES = {name: part + 1 for name, part in WEIGHTS.items()}
 
 
-@given(st.lists(st.booleans(), min_size=9, max_size=9))
-def test_a_mask_is_read_as_it_was_written(bits):
-    body = np.packbits(np.array(bits), bitorder="little").tobytes()
-    assert len(body) == mask_size_bytes(shapes_of(TASK))
-    mask = read_mask(body, shapes_of(TASK))
-    assert [*mask["b"].ravel(), *mask["w"].ravel()] == bits
-    assert {name: part.shape for name, part in mask.items()} == {"b": (3,), "w": (3, 2)}
-
-
-@pytest.mark.parametrize("length", [0, 1, 3])
-def test_a_mask_of_another_length_is_thrown_away(length):
-    with pytest.raises(PayloadMismatch):
-        read_mask(bytes(length), shapes_of(TASK))
-
-
 def test_the_settings_are_those_of_the_objective():
     settings = settings_of(TASK.objective)
     assert (settings.epochs, settings.steps, settings.momentum, settings.proximal) == (2, None, 0.5, 0.25)
@@ -83,7 +64,7 @@ class Desk:
             give_back=self.give_back,
         )
 
-    def give_back(self):
+    def give_back(self, reason=None):
         self.given_back += 1
 
 

@@ -1,0 +1,97 @@
+"""Looks at every question before this device downloads, books or reads anything for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from device_sdk.policy import Reason, TaskRefused, check_model, fits
+from device_sdk.wire.messages import QuestionKind
+from device_sdk.wire.question_terms import AnswerMechanism, mechanism_of
+from privacy.budget import MICRO, rounded_down
+from privacy.errors import InvalidTerms
+from privacy.exact import as_written
+from privacy.ledger.entries import Reserved
+
+if TYPE_CHECKING:
+    from device_sdk.policy import Abilities, Gatekeeper
+    from device_sdk.trainers.protocol import Evaluate
+    from device_sdk.wire.messages import Question
+    from privacy.budget import PrivacyCost
+    from privacy.ledger import Ledger
+
+PURPOSE = "question"
+
+
+@dataclass(frozen=True)
+class QuestionGate:
+    """What a `Gatekeeper` is for tasks: same device, same policy, same ledger."""
+
+    keeper: Gatekeeper
+
+    def admit(self, question: Question, abilities: Abilities) -> AnswerMechanism:
+        """The mechanism that will noise the answer to a question; `TaskRefused` if there will be none."""
+        if question.device != self.keeper.device:
+            raise TaskRefused(Reason.ANOTHER_DEVICE)
+        if self.keeper.is_known(question.question):
+            raise TaskRefused(Reason.REPLAYED)
+        return self.admit_again(question, abilities, booked=False)
+
+    def admit_again(self, question: Question, abilities: Abilities, *, booked: bool) -> AnswerMechanism:
+        """The same for a question that was admitted before, perhaps by another version of the app."""
+        if not self._answers(question.kind):
+            raise TaskRefused(Reason.KIND)
+        self._check_models(question, abilities)
+        try:
+            mechanism = mechanism_of(question, self.keeper.ledger.budget.relation)
+        except InvalidTerms as error:
+            raise TaskRefused(Reason.TERMS) from error
+        if not booked:
+            self._check_cost(mechanism.cost)
+        return mechanism
+
+    def _answers(self, kind: QuestionKind) -> bool:
+        policy = self.keeper.policy.questions
+        return {
+            QuestionKind.BEST_MODEL: policy.best_model,
+            QuestionKind.ACCURACY: policy.accuracy,
+            QuestionKind.LOSS: policy.loss,
+        }[kind]
+
+    def _check_models(self, question: Question, abilities: Abilities) -> None:
+        evaluation_of(abilities)
+        sizes = {model.blob.sha256: model.blob.size_bytes for model in question.models}
+        if question.kind is QuestionKind.BEST_MODEL and len(sizes) == 1:
+            raise TaskRefused(Reason.ONE_MODEL)
+        if sum(sizes.values()) > self.keeper.policy.questions.most_download_bytes:
+            raise TaskRefused(Reason.MODEL_SIZE)
+        for model in question.models:
+            check_model(model, self.keeper.policy, abilities)
+
+    def _check_cost(self, cost: PrivacyCost) -> None:
+        policy, ledger = self.keeper.policy.questions, self.keeper.ledger
+        asked = sum(cost.pure_micro_epsilon)
+        if policy.epsilon_per_answer is not None and asked > _micro(policy.epsilon_per_answer):
+            raise TaskRefused(Reason.ANSWER_COST)
+        if policy.epsilon_in_all is not None and asked + _booked(ledger) > _micro(policy.epsilon_in_all):
+            raise TaskRefused(Reason.ANSWERS_COST)
+        if not fits(cost, ledger, self.keeper.server):
+            raise TaskRefused(Reason.BUDGET)
+
+
+def evaluation_of(abilities: Abilities) -> Evaluate:
+    """How the app evaluates models; `TaskRefused` if it does not."""
+    if abilities.evaluate is None:
+        raise TaskRefused(Reason.NO_EVALUATION)
+    return abilities.evaluate
+
+
+def _micro(epsilon: float) -> int:
+    return rounded_down(as_written(epsilon, "epsilon"), MICRO)
+
+
+def _booked(ledger: Ledger) -> int:
+    """What was ever booked for answers, sent or not, in micro-ε."""
+    events = [entry.event for entry in ledger.entries()]
+    spends = [event.spend for event in events if isinstance(event, Reserved) and event.purpose == PURPOSE]
+    return sum(spend.pure_micro_epsilon for spend in spends)

@@ -1,0 +1,165 @@
+"""From a question's arrival to its answer: taken or declined, its models looked at, one number noised and sent.
+
+    question -> (policy) accept -> evaluate model after model -> book -> noise, store -> upload
+
+It is the path of a round, in the same journal, and can be taken up again at every arrow: one spend, one answer, the
+same bytes. On the wire the answer is a summary, and the outbox sends it like one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from device_sdk.errors import OutOfOrder
+from device_sdk.evaluating import Evaluating
+from device_sdk.outbox import summary_order
+from device_sdk.policy import Reason, TaskRefused
+from device_sdk.question_gate import PURPOSE, QuestionGate, evaluation_of
+from device_sdk.round_record import UNFINISHED, Kind
+from device_sdk.trainers.errors import TrainingStopped
+from device_sdk.wire.codec import decode, encode
+from device_sdk.wire.errors import Cancelled, ConnectionLost
+from device_sdk.wire.messages import Decline, DeclineReason, Question, QuestionKind
+from privacy.canonical import canonical, parse
+from privacy.errors import BudgetExhausted
+from privacy.randomness import NoiseSource
+from privacy.release import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from device_sdk.conditions import Conditions
+    from device_sdk.config import DeviceConfig
+    from device_sdk.kept import Kept
+    from device_sdk.outbox import Outbox
+    from device_sdk.pauses import Pauses
+    from device_sdk.policy import Abilities
+    from device_sdk.round_record import Round
+    from device_sdk.trainers.errors import EvaluationFailed
+    from device_sdk.trainers.protocol import Evaluation
+    from device_sdk.wire.channel import Channel, Session
+    from device_sdk.wire.question_terms import AnswerMechanism
+    from privacy.release import Mechanism
+
+
+def order_of(question: Question, mechanism: AnswerMechanism) -> bytes:
+    """What the journal keeps of a question: what a summary's header needs, and the question itself."""
+    return canonical({**parse(summary_order(mechanism, question.question)), "question": encode(question).hex()})
+
+
+def question_of(entry: Round) -> Question | None:
+    """The question that a round answers; none if it is about something else."""
+    asked = parse(entry.order).get("question") if entry.kind is Kind.SUMMARY else None
+    return None if asked is None else decode(Question, bytes.fromhex(asked))
+
+
+def private_answer(question: Question, evaluations: Sequence[Evaluation]) -> int | float:
+    """What would be told without noise: of models that do equally well, the first."""
+    match question.kind:
+        case QuestionKind.BEST_MODEL:
+            losses = [evaluation.loss for evaluation in evaluations]
+            return losses.index(min(losses))
+        case QuestionKind.ACCURACY:
+            return evaluations[0].correct_share
+        case QuestionKind.LOSS:
+            return evaluations[0].loss
+
+
+class Questions:
+    """The questions of one device."""
+
+    def __init__(
+        self,
+        kept: Kept,
+        channel: Channel,
+        config: DeviceConfig,
+        *,
+        gate: QuestionGate,
+        conditions: Conditions,
+        outbox: Outbox,
+        pauses: Pauses,
+        note: Callable[[str, Reason], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._kept, self._channel, self._config = kept, channel, config
+        self._gate, self._conditions, self._outbox = gate, conditions, outbox
+        self._pauses, self._note, self._clock = pauses, note, clock
+
+    def unanswered(self) -> list[tuple[Round, Question]]:
+        """Questions that were taken and have no answer yet."""
+        asked = [(entry, question_of(entry)) for entry in self._kept.journal.rounds() if entry.phase in UNFINISHED]
+        return [(entry, question) for entry, question in asked if question is not None]
+
+    def take(self, question: Question, session: Session, abilities: Abilities) -> Round | None:
+        """The round of a question that will be answered; none if it was declined, or is being answered already."""
+        if any(entry.task == question.question for entry, _ in self.unanswered()):
+            return None  # asked again by a server that has not heard of us yet
+        try:
+            mechanism = self._gate.admit(question, abilities)
+        except TaskRefused as refusal:
+            self._note(question.question, refusal.reason)
+            session.decline(Decline(question.question, refusal.heard))
+            return None
+        if self._conditions.missing():
+            self._note(question.question, Reason.CONDITIONS)
+            session.decline(Decline(question.question, DeclineReason.NOT_NOW))
+            return None
+        return self._kept.journal.accept(question.question, Kind.SUMMARY, order_of(question, mechanism))
+
+    def answer(self, entry: Round, question: Question, session: Session, abilities: Abilities) -> None:
+        """Answer a question, new or begun before. Afterwards it is released, given up, or kept for another try.
+
+        `EvaluationFailed` comes when the answer is stored, and sent if there is a connection.
+        """
+        ends = entry.accepted_at + question.deadline_seconds
+        pause = self._pauses.for_work(ends - self._clock())
+        try:
+            mechanism = self._still_wanted(entry, question, abilities)
+            evaluating = Evaluating(self._channel.download, evaluation_of(abilities), pause)
+            self._kept.journal.attempt(question.question)
+            self._release(question, mechanism, evaluating.of(question.models))
+        except TaskRefused as refusal:
+            self._give_back(question, refusal.reason, session)
+        except TrainingStopped:
+            if pause.error is not None:
+                raise pause.error from None
+            if self._clock() >= ends:
+                self._give_back(question, Reason.LATE, session)
+        else:
+            self._send(evaluating.failure)
+
+    def _still_wanted(self, entry: Round, question: Question, abilities: Abilities) -> AnswerMechanism:
+        if self._clock() >= entry.accepted_at + question.deadline_seconds:
+            raise TaskRefused(Reason.LATE)
+        if entry.attempts >= self._config.rounds.most_attempts:
+            raise TaskRefused(Reason.TOO_MANY_ATTEMPTS)
+        return self._gate.admit_again(question, abilities, booked=entry.booking is not None)
+
+    def _release(self, question: Question, mechanism: Mechanism[Any], found: Sequence[Evaluation]) -> None:
+        """Book, noise and store."""
+        kept, request = self._kept, Request(self._kept.identity.enrolled.server, PURPOSE, question.question)
+        answer = private_answer(question, found)
+        try:
+            kept.journal.release(
+                question.question, kept.ledger, mechanism, answer, request=request, noise=NoiseSource()
+            )
+        except BudgetExhausted as error:
+            raise TaskRefused(Reason.BUDGET) from error
+        except OutOfOrder as error:  # the journal has forgotten it, and the ledger has not
+            raise TaskRefused(Reason.REPLAYED) from error
+
+    def _send(self, failure: EvaluationFailed | None) -> None:
+        if failure is None:
+            self._outbox.send()
+            return
+        with suppress(Cancelled, ConnectionLost):  # it is stored, and the app must hear of this
+            self._outbox.send()
+        raise failure
+
+    def _give_back(self, question: Question, reason: Reason, session: Session) -> None:
+        self._note(question.question, reason)
+        self._kept.journal.give_up(question.question, self._kept.ledger)
+        with suppress(ConnectionLost):
+            session.decline(Decline(question.question, TaskRefused(reason).heard))
