@@ -119,6 +119,9 @@ def show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 COMMANDS = {
     "device": LazyCommand("device_sdk.cli:device", "Enrol a device, let it take part, see where it stands, leave."),
     "privacy": LazyCommand("privacy.cli:privacy", "What was released, what it cost, and whether the record is intact."),
+    "server": LazyCommand(
+        "server_kit.cli:server", "Make a federation, run it, see how it does, let devices in and out."
+    ),
     "simulate": LazyCommand("server_kit.simulation.cli:simulate", "Compare ways to train on simulated devices."),
 }
 

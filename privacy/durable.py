@@ -27,8 +27,9 @@ def write_durably(path: Path, content: bytes) -> None:
 def make_directory(path: Path) -> None:
     """Create `path`, private to this user, and make its name durable: files in a lost directory are lost."""
     missing = [place for place in (path, *path.parents) if not place.exists()]
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for place in missing:
+    # One by one: `parents=True` would leave those above open to others.
+    for place in reversed(missing):
+        place.mkdir(mode=0o700, exist_ok=True)
         sync_directory(place.parent)
 
 

@@ -11,6 +11,7 @@ ServerError
     ├── CorruptRecord     what is stored was altered, moved or cut, or its key is not here
     ├── LeaseLost         another process has the right to do this now
     ├── StoreConflict     what was to be changed is not as its caller believes
+    ├── StoreKeyRefused   the store's key is missing, not secret, or another store's
     ├── StoreTooNew       a newer version of Covey has written this store
     └── StoreUnavailable  the disk, a lock or the database said no
 """
@@ -90,6 +91,10 @@ class LeaseLost(StoreError):
 
 class StoreConflict(StoreError):
     """What was to be changed is not, or no longer, as its caller believes; nothing was changed."""
+
+
+class StoreKeyRefused(StoreError):
+    """The store's key is missing, malformed, readable by others, or another store's; nothing was opened."""
 
 
 class StoreTooNew(StoreError):

@@ -1,0 +1,45 @@
+"""`python -m server_kit.observer DIR`: the observer as a process of its own, started by the supervisor."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from server_kit.daemon.child import run_child
+from server_kit.event_log import set_level
+from server_kit.metrics import Meter
+from server_kit.observer.app import create_app
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from server_kit.daemon.child import Child
+
+
+def observe(child: Child) -> None:
+    """Serve until SIGTERM; SIGHUP takes up another log level."""
+    home, address = child.home, child.home.config.listen.status_address
+
+    def reload(_: int, __: FrameType | None) -> None:
+        set_level(home.read_settings().log.level)
+
+    signal.signal(signal.SIGHUP, reload)
+    config = uvicorn.Config(
+        create_app(home),
+        host=address.host,
+        port=address.port,
+        log_config=None,  # ours stays
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=2,
+        limit_concurrency=64,
+    )
+    with Meter(child.name).publishing(home.run):
+        uvicorn.Server(config).run()
+
+
+if __name__ == "__main__":
+    sys.exit(run_child("observer", observe, sys.argv[1:]))

@@ -1,0 +1,76 @@
+"""The observer's pages: `/healthz`, `/readyz` and `/metrics`. Whoever reaches the port may read them.
+
+There is no password, so the port is on loopback, and there a request under any other name than this machine's is
+refused: a page in somebody's browser could otherwise make it ask (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from server_kit.observer.exposition import Exposed
+from server_kit.observer.health import Health, is_alive, is_ready
+from server_kit.observer.store_reader import StoreReader
+from server_kit.snapshots import read_snapshots
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from server_kit.daemon.federation_home import Home
+
+_METRICS = "text/plain; version=0.0.4; charset=utf-8"
+_LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]", "::1")
+_NO_STORE = {"Cache-Control": "no-store"}
+
+
+def create_app(home: Home, reader: StoreReader | None = None, routes: Sequence[BaseRoute] = ()) -> Starlette:
+    """The observer of a federation; `routes` are further pages."""
+    reader = reader or StoreReader(home)
+
+    # Plain functions: they read files and a database, so Starlette runs them in threads.
+    def healthz(_: Request) -> Response:
+        return _answer(is_alive(read_snapshots(home.run), time.time()))
+
+    def readyz(_: Request) -> Response:
+        facts = reader.facts()
+        leases = None if facts is None else facts.leases
+        return _answer(is_ready(read_snapshots(home.run), leases, time.time()))
+
+    def metrics(_: Request) -> Response:
+        exposed = Exposed(
+            snapshots=read_snapshots(home.run),
+            facts=reader.facts(),
+            spend=reader.spend(),
+            policy_epsilon=home.config.policy.epsilon,
+            at=time.time(),
+        )
+        return Response(exposed.text(), media_type=_METRICS, headers=_NO_STORE)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        reader.close()
+
+    own = [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
+    return Starlette(routes=[*own, *routes], middleware=_middleware(home), lifespan=lifespan)
+
+
+def _answer(health: Health) -> JSONResponse:
+    document = {"ok": health.good, "faults": list(health.faults)}
+    return JSONResponse(document, status_code=200 if health.good else 503, headers=_NO_STORE)
+
+
+def _middleware(home: Home) -> list[Middleware]:
+    listen = home.config.listen
+    if not listen.status_is_local:
+        return []
+    return [Middleware(TrustedHostMiddleware, allowed_hosts=[*_LOCAL_NAMES, *listen.hosts], www_redirect=False)]
