@@ -51,6 +51,14 @@ class Step:
         total = float(first.square().sum(dtype=torch.float64) + second.square().sum(dtype=torch.float64)) / 2
         return cls(seen.devices, seen.updates, (first @ second.T).double(), total)
 
+    @classmethod
+    def recalled(cls, memory: Memory) -> Step:
+        return cls(**{**memory, "devices": tuple(memory["devices"])})
+
+    def remembered(self) -> Memory:
+        """As a memory may hold it: values and tensors."""
+        return {**vars(self), "devices": list(self.devices)}
+
     def left_within(self, rows: Sequence[int], labels: Labels) -> float:
         """Σ over groups of the covariance of halves inside the group: noise has no part in it."""
         chosen = self.cross[rows][:, rows]
@@ -111,8 +119,8 @@ class Discovery(Never):
             return Look(self._unjudged(seen, memory, federation))
         if len(seen.devices) < 2:
             return Look()
-        history = [*memory.get("steps", []), Step.of(seen, seen.halves)][-self.steps :]
-        memory["steps"] = history
+        history = [*map(Step.recalled, memory.get("steps", [])), Step.of(seen, seen.halves)][-self.steps :]
+        memory["steps"] = [step.remembered() for step in history]
         memory["count"] = memory.get("count", 0) + 1
         room = self.most_cohorts - len(federation.leaves) + 1
         # A proposal that failed will not be better for one step more.

@@ -62,14 +62,15 @@ class Spectral(Never):
         for device, version, update in zip(seen.devices, seen.versions, seen.updates.unbind(), strict=True):
             if federation.memory.get("new", {}).pop(device, False):
                 _settle(device, update, federation)
-            buffers[device] = [*buffers.get(device, []), Buffered(version, update)][-self.kept :]
+            buffers[device] = [*buffers.get(device, []), {"version": version, "update": update}][-self.kept :]
         memory["since"] = memory.get("since", 0) + len(seen.devices)
         members = federation.members(seen.cohort)
         heard = [device for device in members if device in buffers]
         if memory["since"] < len(members) or len(heard) < self.quorum * len(members) or len(heard) < 2:
             return Look()
         memory["since"] = 0
-        found = self.splitter.cluster(affinity(comparable_updates([buffers[device] for device in heard])), rng)
+        buffered = [[Buffered(**entry) for entry in buffers[device]] for device in heard]
+        found = self.splitter.cluster(affinity(comparable_updates(buffered)), rng)
         if found.count < 2 or len(federation.leaves) + found.count - 1 > self.most_cohorts:
             return Look()
         if seen.mixing_rate is not None and not found.evidence.outweighs(seen.mixing_rate, self.exponent):
@@ -84,7 +85,7 @@ class Spectral(Never):
 def _settle(device: DeviceId, update: torch.Tensor, federation: Federated) -> None:
     """Move a newcomer to the cohort whose latest updates have the highest mean cosine with its first one."""
     latest = {
-        leaf: [entries[-1].update for entries in federation.clustering(leaf).get("buffers", {}).values()]
+        leaf: [entries[-1]["update"] for entries in federation.clustering(leaf).get("buffers", {}).values()]
         for leaf in federation.leaves
     }
     scores = {

@@ -94,7 +94,7 @@ class Evidence:
             step = heterogeneity(seen.halves[0][rows], seen.halves[1][rows], groups)
         except InvalidSummary:
             return None
-        history = [*memory.get("evidence", []), (step.before, step.after, step.total)][-self.memory_rounds :]
+        history = [*memory.get("evidence", []), [step.before, step.after, step.total]][-self.memory_rounds :]
         memory["evidence"] = history
         before, after, total = np.sum(history, axis=0)
         if len(history) < self.rounds or not self.counts.hold(labels) or before <= 0 or total <= 0:
