@@ -6,6 +6,7 @@ ServerError
 │   └── SecretUnusable    a secret is missing, damaged, or open to other users
 ├── InvalidSetting        a setting makes no sense (k < 1, a negative distance, an unknown linkage)
 │   └── PolicyExceeded    the privacy terms cost a device more than the federation promises
+├── ServerNotReady        the daemon did not begin, or not in time
 ├── InvalidSummary        what devices sent cannot be compared (NaN, another shape, an unknown label)
 └── StoreError
     ├── CorruptRecord     what is stored was altered, moved or cut, or its key is not here
@@ -65,6 +66,10 @@ class HomeBusy(HomeError):
 
 class SecretUnusable(HomeError):
     """A secret is missing, damaged, or open to other users; it was not used."""
+
+
+class ServerNotReady(ServerError):
+    """The daemon did not begin, or not in time; nothing is running."""
 
 
 class InvalidSummary(ServerError, ValueError):

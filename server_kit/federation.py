@@ -174,8 +174,8 @@ class Federation:
         self.state.steps += 1
         for device in outcome.arrived:
             self._participated(device, outcome)
-        if strategy.shares_places:
-            strategy.selector.observe(outcome, self.memory.setdefault("selection", {}))
+        own = self.state.cohorts[folded.seen.cohort].selection
+        strategy.selector.observe(outcome, self.memory.setdefault("selection", {}) if strategy.shares_places else own)
         change = self._look(folded.seen)
         self._mix()
         self.state.sated.clear()

@@ -214,7 +214,6 @@ class Cohort:
             losses={device: loss for device, loss in usable.losses.items() if loss is not None},
             weights=dict(usable.weights),
         )
-        self.selector.observe(outcome, state.selection)
         state.arrived.clear()
         if self.pace.in_flight is None:
             # Whoever is still out has missed this round and is free for the next.

@@ -18,7 +18,9 @@ from server_kit.daemon.refusals import log
 from server_kit.daemon.streams import Stream, Streams
 
 if TYPE_CHECKING:
+    from device_sdk.wire.messages import ServerMessage
     from server_kit.daemon.desk import Attendance
+    from server_kit.daemon.enclosures import Enclosures
 
 _MESSAGES_AT_ONCE = 500
 _MESSAGES_A_SECOND = 100.0
@@ -30,6 +32,7 @@ class Attending:
     """Lets devices attend: passes what they say to the desk and what is pushed to them."""
 
     desk: Attendance
+    enclosures: Enclosures
     pool: ThreadPoolExecutor
     silence_seconds: float
     streams: Streams = field(default_factory=Streams)
@@ -64,7 +67,9 @@ class Attending:
             heard.count()
             match decode_from_device(body):
                 case CheckIn() as check_in:
-                    answer = await blocking(self.pool, self.desk.check_in, device, check_in)
+                    enclosure, answer = await blocking(self.pool, self._answer, device, check_in)
+                    if enclosure is not None:
+                        stream.put_encoded(enclosure)
                     if answer is not None:
                         stream.put(answer)
                 case Decline() as decline:
@@ -76,6 +81,10 @@ class Attending:
                     raise Refused(ErrorCode.OUT_OF_ORDER, "a stream has one hello; this was the second")
                 case None:
                     pass  # of a newer version; it can do without an answer
+
+    def _answer(self, device: DeviceId, check_in: CheckIn) -> tuple[bytes | None, ServerMessage | None]:
+        answer = self.desk.check_in(device, check_in)
+        return self.enclosures.before(device, answer), answer
 
     async def _speak(self, context: Any, stream: Stream) -> None:
         last = False

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING
 from server_kit import event_log
 from server_kit.daemon.federation_home import Home
 from server_kit.daemon.lifeline import end_with
-from server_kit.errors import ServerError
+from server_kit.errors import (
+    CheckpointTooNew,
+    HomeError,
+    InvalidSetting,
+    NoCheckpoint,
+    ServerError,
+    StoreKeyRefused,
+    StoreTooNew,
+)
 from server_kit.store.bell import Bell
 
 if TYPE_CHECKING:
@@ -27,6 +35,7 @@ log = logging.getLogger("covey.server")
 
 WRONG_SETTINGS = 78
 """Exit code: starting again will not help before someone has changed something."""
+_FOR_PEOPLE = (CheckpointTooNew, HomeError, InvalidSetting, NoCheckpoint, StoreKeyRefused, StoreTooNew)
 _LONGEST_WAIT_SECONDS = 2.0
 
 
@@ -86,7 +95,7 @@ def run_child(name: str, run: Callable[[Child], None], arguments: list[str]) -> 
             run(Child(home, name, bell, signals))
     except ServerError as error:
         log.error("%s", error, extra={"child": name})  # noqa: TRY400
-        return WRONG_SETTINGS
+        return WRONG_SETTINGS if isinstance(error, _FOR_PEOPLE) else 1
     return 0
 
 

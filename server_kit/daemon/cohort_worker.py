@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from server_kit.checkpoints import of_cohort, pack_cohort, pack_folded, unpack_cohort
 from server_kit.daemon.cohort_rows import fill, folded, late_tasks, ticket
 from server_kit.daemon.stored_updates import StoredUpdates
+from server_kit.errors import StoreConflict
 from server_kit.folding import fold
 from server_kit.round import Cohort
 from server_kit.selection import Uniform
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from server_kit.interfaces import CohortId
     from server_kit.metrics import Meter
     from server_kit.round import CohortState as EngineState
-    from server_kit.round import Pace
+    from server_kit.round import Pace, Ticket
     from server_kit.store.protocol import CohortRecord, Lease, Store, TaskRecord
 
 log = logging.getLogger("covey.server")
@@ -70,9 +71,14 @@ class CohortWorker:
         begun = self._begun(record)
         if begun is None and not self._due(record, tasks):
             return False
-        decided = begun or self._decide(record, tasks)
-        with self.meter.timing("covey_fold_seconds", cohort=self.cohort):
-            self._fold(record, decided, tasks)
+        try:
+            decided = begun or self._decide(record, tasks)
+            with self.meter.timing("covey_fold_seconds", cohort=self.cohort):
+                self._fold(record, decided, tasks)
+        except StoreConflict:
+            # The cohorts have changed while we worked: what we had belongs to others now.
+            log.info("a step was given up", extra={"cohort": self.cohort})
+            return False
         return True
 
     def record(self) -> CohortRecord | None:
@@ -85,7 +91,9 @@ class CohortWorker:
         record = self.record()
         if record is None or record.opened_at_seconds is None:
             return math.inf
-        return record.opened_at_seconds + self._pace.deadline_seconds
+        deadline = record.opened_at_seconds + self._pace.deadline_seconds
+        # Once it has passed, the next arrival is what to wait for.
+        return deadline if deadline > self.clock() else math.inf
 
     @property
     def _pace(self) -> Pace:
@@ -112,11 +120,14 @@ class CohortWorker:
 
     def _fold(self, record: CohortRecord, decided: FoldRecord, tasks: Sequence[TaskRecord]) -> None:
         state = self._state(record)
+        # From here on it is no longer the checkpoint's, until the next one is written.
+        self._held = None
         fill(state, record, tasks, self._pace)
         chosen = {task.task: task for task in tasks if task.state is TaskState.ARRIVED}
         used = [chosen[task] for task in decided.tasks]
-        state.arrived = [ticket(task, record.version) for task in used]
-        cohort = self._at_work(state, {(task.device, task.version): task for task in used})
+        tickets = {ticket(task, record.version): task for task in used}
+        state.arrived = list(tickets)
+        cohort = self._at_work(state, tickets)
         made = fold(cohort, self.plan.strategy, decided.at_seconds, dict(record.facts))
         if self.evaluate is not None:
             accuracy = self.evaluate(state.model, state.round)
@@ -140,10 +151,10 @@ class CohortWorker:
             self._held = (record.checkpoint, unpack_cohort(found.packed, self.plan.compute))
         return self._held[1]
 
-    def _at_work(self, state: EngineState, tasks: dict[tuple[str, int], TaskRecord]) -> Cohort:
+    def _at_work(self, state: EngineState, tasks: dict[Ticket, TaskRecord]) -> Cohort:
         strategy = self.plan.strategy
         shelf = StoredUpdates(
             self.store, self.models, self.plan.layout, self.plan.compute, tasks, needs_base=strategy.is_asynchronous
         )
-        selector = Uniform() if strategy.shares_places else strategy.selector
-        return Cohort(state, selector, strategy.aggregator, self._pace, shelf, self.plan.seed)
+        # Whom to ask is the coordinator's affair.
+        return Cohort(state, Uniform(), strategy.aggregator, self._pace, shelf, self.plan.seed)

@@ -25,8 +25,9 @@ from server_kit.daemon.cohort_rows import standing
 from server_kit.daemon.cohort_worker import report_line
 from server_kit.daemon.federation_records import FederationRecords
 from server_kit.daemon.live_fleet import booked, changed
+from server_kit.errors import StoreConflict
 from server_kit.interfaces import Split
-from server_kit.store.protocol import Asking, CohortRecord, Digest, FoldState, Happening, Store, TaskState
+from server_kit.store.protocol import Asking, CohortRecord, CohortState, Digest, FoldState, Happening, Store, TaskState
 
 if TYPE_CHECKING:
     from device_sdk.wire.messages import ServerMessage
@@ -98,23 +99,29 @@ class Coordinator:
     def begin(self, fleet: LiveFleet, pretraining: Pretraining) -> None:
         """Take up the federation where it stands, or found it."""
         self.fleet, self.pretraining = fleet, pretraining
+        fleet.taken_feedback()
         self._kept = FederationRecords(self.store, self.checkpoints, self.plan, self._heard)
         self.federation = self._kept.open(fleet)
         self.federation.least_waiting = self._least_waiting
         fleet.splits = self._kept.splits()
+        pretraining.settle(self.federation.state.views)
         self._tell_desk()
 
     def step(self) -> None:
         """Do what can be done now."""
         self.learn()
-        self.invite()
+        while not self.invite():
+            self.learn()
 
     def learn(self) -> None:
         """Digest what workers have made."""
         self._bring_feedback(self.desk.presence.taken_newcomers())
         while folds := self.store.folds(FoldState.DONE):
-            for fold in folds:
-                self._digest(fold)
+            try:
+                self._digest(folds[0], folds[1:])
+            except StoreConflict:
+                # A worker has made another model meanwhile, and what we decided did not count with it.
+                self.begin(self.fleet, self.pretraining)
 
     def next_look_seconds(self) -> float:
         """When to look again though nothing happens."""
@@ -136,17 +143,22 @@ class Coordinator:
     def _settle(self, records: Sequence[CohortRecord]) -> None:
         """What was learned is durable."""
         self._kept.remember(records)
-        self.pretraining.settle(self.lease, self.store.federation() or "")
+        self.pretraining.settle(self.federation.state.views)
 
     def _heard(self, seconds: float) -> None:
         self.meter.observe("covey_answer_seconds", seconds)
 
     # What follows from a step
 
-    def _digest(self, fold: FoldRecord) -> None:
+    def _digest(self, fold: FoldRecord, others: Sequence[FoldRecord]) -> None:
+        """Learn from a step; `others` are done as well and wait for their turn."""
+        if fold.cohort not in self.federation.leaves:
+            # It was merged with another while its worker made this model, which is in the merged one.
+            self.store.digest(Digest((fold.cohort, fold.version), self.store.federation() or ""))
+            return
         folded = unpack_folded(self.checkpoints.read(fold.report), self.plan.compute)
         self._read_rows()
-        self._kept.take_up(fold)
+        self._kept.take_up(fold, others)
         before = set(self.federation.state.cohorts)
         change = self.federation.digest(folded)
         records = self._kept.rewritten(change, before)
@@ -159,6 +171,7 @@ class Coordinator:
                 federation=self._kept.written(),
                 cohorts=records,
                 moved=self._kept.moved(change),
+                ended=self.pretraining.ended(self.federation.state.views),
                 views=self._kept.changed_views(),
                 feedback=self.fleet.taken_feedback(),
                 happenings=happenings,
@@ -188,13 +201,22 @@ class Coordinator:
             state = self.federation.state.cohorts[fold.cohort]
             model = self.fleet.writer.model(fold.cohort, state.version, state.model)
             self.reports.ask(fold.cohort, outcome.round, model, outcome.arrived)
-        self.checkpoints.prune(of_cohort(fold.cohort), {record.checkpoint for record in self.store.all_cohorts()})
-        self.checkpoints.prune(report_line(fold.cohort), set(), keep=1)
+        self._tidy_checkpoints(fold)
         self._tidy_models()
 
     def _bring_feedback(self, devices: set[DeviceId]) -> None:
         for record in self.store.feedback(sorted(devices)) if devices else ():
             self.push(record.device, decode(Feedback, record.message))
+
+    def _tidy_checkpoints(self, fold: FoldRecord) -> None:
+        """Keep the last few of a cohort that trains, and nothing of those that are gone."""
+        records = self.store.all_cohorts()
+        self.checkpoints.prune(of_cohort(fold.cohort), {record.checkpoint for record in records})
+        # Up to this one: the worker may have written the next already.
+        self.checkpoints.prune(report_line(fold.cohort), (fold.report,), keep=0)
+        for record in records:
+            if record.state is CohortState.MERGED:
+                self.checkpoints.prune(of_cohort(record.cohort), (), keep=0)
 
     def _tidy_models(self) -> None:
         """Forget models that no task and no cohort refers to."""
@@ -214,40 +236,43 @@ class Coordinator:
 
     # Asking devices
 
-    def invite(self) -> None:
-        """Ask devices to train, as many as cohorts want and there are."""
+    def invite(self) -> bool:
+        """Ask devices to train, as many as cohorts want and there are. False: there is a step to learn from first."""
         self._give_up_the_absent()
         now = self.clock()
         self._rest()
         if not self._someone_is_wanted(now):
-            return
+            return True
         self._read_rows()
         if self.store.folds(FoldState.DONE):
-            # A worker was faster than we: what it made may change who belongs where.
-            return
-        if not self.federation.memory.get(FOUNDED):
-            self._look_at_the_fleet()
+            # What a worker has made meanwhile may change who belongs where.
+            return False
+        if not self.federation.memory.get(FOUNDED) and not self._look_at_the_fleet():
+            return True
         # Something has happened since we asked last: someone has come.
         self.federation.state.sated.clear()
-        with self.meter.timing("covey_invite_seconds"):
-            self.federation.invite(now)
+        try:
+            with self.meter.timing("covey_invite_seconds"):
+                self.federation.invite(now)
+        except StoreConflict:
+            # A worker was faster than we. Nobody was asked.
+            return False
+        return True
 
     def _someone_is_wanted(self, now_seconds: float) -> bool:
         waiting = len(self.desk.presence.waiting())
         if not waiting or self._is_over():
             return False
-        if self.plan.strategy.is_asynchronous or self._endings != self.desk.endings:
-            return True
-        idle = False
+        wanted = self.plan.strategy.is_asynchronous or self._endings != self.desk.endings
         for leaf in self.federation.leaves:
             cohort = self.federation.cohort(leaf)
             open_now = self._kept.records[leaf].opened_at_seconds is not None
             if not open_now:
-                idle = True
+                wanted = True
                 self._idle_since.setdefault(leaf, now_seconds)
             elif cohort.deadline_seconds() <= now_seconds or cohort.wanted(now_seconds) > 0:
-                idle = True
-        return idle
+                wanted = True
+        return wanted
 
     def _least_waiting(self, leaf: CohortId) -> int:
         """Fewer and fewer, the longer a cohort has waited: in the end it begins with whom it has."""
@@ -256,22 +281,30 @@ class Coordinator:
             return 1
         return max(1, self.patience.waiting_needed // len(self.federation.leaves))
 
-    def _look_at_the_fleet(self) -> None:
-        """Before the first round, once enough devices are here."""
+    def _look_at_the_fleet(self) -> bool:
+        """Before the first round, once enough devices are here; whether they are."""
         if len(self.desk.presence.waiting()) < self._least_waiting(ROOT):
-            return
+            return False
         before = set(self.federation.state.cohorts)
         change = self.federation.begin()
         self.federation.memory[FOUNDED] = True
         records = self._kept.rewritten(change, before)
         happenings = [] if change is None else [_changed(change, self.clock())]
         self.store.digest(
-            Digest(None, self._kept.written(), records, views=self._kept.changed_views(), happenings=happenings)
+            Digest(
+                None,
+                self._kept.written(),
+                records,
+                views=self._kept.changed_views(),
+                happenings=happenings,
+                ended=self.pretraining.ended(self.federation.state.views),
+            )
         )
         self._settle(records)
         self._tell_desk()
         if change is not None:
             self.bells.supervisor()
+        return True
 
     def book(self, tasks: Sequence[Task], now_seconds: float) -> None:
         """Make tasks durable with their rounds; then, and only then, push them."""

@@ -36,6 +36,7 @@ from server_kit.store.bell import ring
 
 if TYPE_CHECKING:
     from device_sdk.wire.messages import DeviceId, ServerMessage
+    from server_kit.daemon.authority import ServerCertificate
     from server_kit.daemon.federation_home import Home
     from server_kit.federation_state import Plan
     from server_kit.store.protocol import Arrival, Store
@@ -55,6 +56,7 @@ class Wiring:
         self.meter = Meter(NAME)
         self.authority = home.authority()
         self.models = ModelShelf(home.models)
+        self.enrolment: EnrolmentServer | None = None
         self.questions = Questions(store, self.push)
         config, seal = home.config, home.feedback_seal()
         self.desk = LiveDesk(
@@ -85,7 +87,13 @@ class Wiring:
         deadline = config.federation.deadline_seconds
         writer = TaskWriter(plan.layout, self.models, config.privacy.terms(), deadline, config.training.steps)
         self.pretraining = Pretraining(
-            store, writer, plan.layout, self.desk.presence.here, self.coordinator.hand_out, deadline
+            store,
+            writer,
+            plan.layout,
+            self.desk.presence.here,
+            self.coordinator.hand_out,
+            self.desk.give_up,
+            deadline,
         )
         self.fleet = LiveFleet(
             store,
@@ -123,6 +131,12 @@ class Wiring:
             self.questions.settled(arrival.device, header.subject)
         self.pretraining.notice()
 
+    def show(self, certificate: ServerCertificate) -> None:
+        """Show this certificate from the next handshake on."""
+        self.gateway.show(certificate)
+        if self.enrolment is not None:
+            self.enrolment.show(certificate)
+
     def reload(self) -> None:
         """Take up what may change while the server runs, and say what may not."""
         result = reloadable(self.home.config, self.home.read_settings())
@@ -148,9 +162,10 @@ def listening(wiring: Wiring) -> Iterator[None]:
         home.signing_key().public_key,
         listen.gateway_address,
     )
-    enrolment = EnrolmentServer(desk, wiring.loop)
+    wiring.enrolment = enrolment = EnrolmentServer(desk, wiring.loop)
     enrolment.start(listen.enrolment, certificate)
     log.info("devices can connect", extra={"port": port})
+    wiring.meter.fact("listening", value=True)
     try:
         yield
     finally:
@@ -196,9 +211,10 @@ class _Loop:
             wiring.reload()
         if time.monotonic() - self._shown_at > _CERTIFICATE_LOOK_SECONDS:
             self._shown_at = time.monotonic()
-            wiring.gateway.show(wiring.home.server_certificate())
+            wiring.show(wiring.home.server_certificate())
         wiring.meter.gauge("covey_devices_connected", len(wiring.desk.presence.here()))
         wiring.meter.gauge("covey_devices_waiting", len(wiring.desk.presence.waiting()))
+        wiring.meter.beat()
         wiring.coordinator.step()
 
 

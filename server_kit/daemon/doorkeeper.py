@@ -29,8 +29,7 @@ class Identity:
 
 def identity_of(context: Any) -> Identity:
     """Who calls, by the certificate of the connection and over TLS 1.3; `Refused` otherwise."""
-    check_tls(context)
-    pems = context.auth_context().get("x509_pem_cert", [])
+    pems = check_tls(context).get("x509_pem_cert", [])
     identity = _identity_in(bytes(pems[0])) if pems else None
     if identity is None:
         raise Refused(ErrorCode.NOT_ENROLLED, "this certificate names no device; enrol first")

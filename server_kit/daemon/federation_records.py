@@ -109,12 +109,23 @@ class FederationRecords:
         self._views = dict(self.federation.state.views)
         self.records |= {record.cohort: record for record in records}
 
-    def take_up(self, fold: FoldRecord) -> None:
-        """The cohort as its worker left it; what structure remembers of it is ours."""
+    def take_up(self, fold: FoldRecord, others: Sequence[FoldRecord] = ()) -> None:
+        """Cohorts as their workers left them; what selection and structure remember of them is ours.
+
+        The `others` wait to be learned from, so their rounds are not over; but whoever merges them needs their models.
+        """
+        self._take_up(fold)
+        for other in others:
+            if other.cohort in self.federation.leaves:
+                self._take_up(other)
+                self.federation.state.cohorts[other.cohort].opened_at_seconds = other.at_seconds
+
+    def _take_up(self, fold: FoldRecord) -> None:
         state = self.federation.state
         made = unpack_cohort(self.checkpoints.read(fold.checkpoint), self.plan.compute)
         kept = state.cohorts[fold.cohort]
-        made.clustering, made.asked, made.missed, made.arrived = kept.clustering, kept.asked, kept.missed, kept.arrived
+        made.clustering, made.selection = kept.clustering, kept.selection
+        made.asked, made.missed, made.arrived = kept.asked, kept.missed, kept.arrived
         made.opened_at_seconds, made.needed = kept.opened_at_seconds, kept.needed
         state.cohorts[fold.cohort] = made
 
@@ -124,13 +135,17 @@ class FederationRecords:
         ended = {} if change is None else _ended(change, before - set(federation.state.cohorts))
         for cohort, how in ended.items():
             records.append(replace(self.records[cohort], state=how, opened_at_seconds=None))
+        mixed = self._were_mixed()
         for leaf in federation.leaves:
             known = self.records.get(leaf)
-            if change is None and self.plan.strategy.mixing is None:
-                continue
-            if known is None or known.state is not CohortState.TRAINING or self.plan.strategy.mixing is not None:
+            if mixed or known is None or known.state is not CohortState.TRAINING:
                 records.append(self._new_record(leaf))
         return records
+
+    def _were_mixed(self) -> bool:
+        """Whether models have learned from each other, which they do when no round is open."""
+        states = [self.federation.state.cohorts[leaf] for leaf in self.federation.leaves]
+        return self.plan.strategy.mixing is not None and all(state.opened_at_seconds is None for state in states)
 
     def _new_record(self, leaf: CohortId) -> CohortRecord:
         state = self.federation.state.cohorts[leaf]

@@ -23,6 +23,7 @@ from server_kit.daemon.attending import Attending
 from server_kit.daemon.authority import DEVICE_LIFETIME
 from server_kit.daemon.calls import Calls, blocking
 from server_kit.daemon.doorkeeper import Doorkeeper, identity_of, revoked
+from server_kit.daemon.enclosures import Enclosures
 from server_kit.daemon.refusals import log, refuse
 from server_kit.daemon.transfers import Transfers
 from server_kit.daemon.transport import ShownCertificate, server_options
@@ -51,7 +52,8 @@ class GatewaySettings:
     """How often open calls are checked against the register: a revocation by another process shows here."""
     keep_unfinished_seconds: float = 24 * 3600.0
     certificate_lifetime: timedelta = DEVICE_LIFETIME
-    desk_threads: int = 8
+    desk_threads: int = 32
+    """How many devices the desk hears at once; most of them wait for a disk, all for the same write."""
 
 
 class Gateway:
@@ -72,7 +74,8 @@ class Gateway:
         self._doorkeeper = Doorkeeper(register)
         self._calls = Calls(settings.most_calls_per_device)
         self._pool = ThreadPoolExecutor(settings.desk_threads, thread_name_prefix="covey-desk")
-        self._attending = Attending(desk, self._pool, settings.silence_seconds)
+        self._enclosures = Enclosures(desk)
+        self._attending = Attending(desk, self._enclosures, self._pool, settings.silence_seconds)
         self._transfers = Transfers(desk, spool, self._pool, settings.silence_seconds, settings.most_upload_bytes)
         self._server: Any = None
         self._shown: ShownCertificate | None = None
@@ -97,7 +100,14 @@ class Gateway:
         if stream is None or self._loop.loop.is_closed():
             return False
         body, last = encode_from_server(message), isinstance(message, ComeBack | Goodbye)
-        self._loop.loop.call_soon_threadsafe(lambda: stream.put_encoded(body, last=last))
+        enclosure = self._enclosures.before(device, message)
+
+        def put() -> None:
+            if enclosure is not None:
+                stream.put_encoded(enclosure)
+            stream.put_encoded(body, last=last)
+
+        self._loop.loop.call_soon_threadsafe(put)
         return True
 
     def connected(self) -> set[DeviceId]:
@@ -125,6 +135,8 @@ class Gateway:
             "Attend": grpc.stream_stream_rpc_method_handler(self._guarded(self._attend)),
             "Download": grpc.unary_stream_rpc_method_handler(self._guarded(self._download)),
             "Upload": grpc.stream_stream_rpc_method_handler(self._guarded(self._upload)),
+            "Fetch": grpc.unary_unary_rpc_method_handler(self._guarded(self._fetch)),
+            "Deliver": grpc.unary_unary_rpc_method_handler(self._guarded(self._deliver)),
             "Renew": grpc.unary_unary_rpc_method_handler(self._guarded(self._renew)),
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(FEDERATION, handlers),))
@@ -165,6 +177,12 @@ class Gateway:
 
     async def _upload(self, enrolled: EnrolledDevice, _: Any, context: Any) -> None:
         await self._transfers.upload(enrolled, context)
+
+    async def _fetch(self, enrolled: EnrolledDevice, request: bytes, _: Any) -> bytes:
+        return await self._transfers.fetch(enrolled.device, request)
+
+    async def _deliver(self, enrolled: EnrolledDevice, request: bytes, _: Any) -> bytes:
+        return await self._transfers.deliver(enrolled, request)
 
     async def _renew(self, enrolled: EnrolledDevice, request: bytes, _: Any) -> bytes:
         asked = decode(RenewalRequest, request).certificate_request

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from server_kit.store.protocol import Arrival, Intake
+
+log = logging.getLogger("covey.server")
 
 _MOST_TOGETHER = 256
 _Waiting = tuple["Arrival", "Future[bool]"]
@@ -61,6 +64,10 @@ class GroupCommit:
             for each in batch:
                 self._store_all([each])
             return
-        self._on_kept([arrival for (arrival, _), stored in zip(batch, kept, strict=True) if stored])
+        try:
+            self._on_kept([arrival for (arrival, _), stored in zip(batch, kept, strict=True) if stored])
+        except Exception:
+            # It is stored all the same, and whoever was not woken looks now and then.
+            log.exception("failed to tell of what was stored")
         for (_, future), stored in zip(batch, kept, strict=True):
             future.set_result(stored)

@@ -194,8 +194,7 @@ class LiveDesk:
     def _kept(self, arrivals: Sequence[Arrival]) -> None:
         for arrival in arrivals:
             if isinstance(arrival.header, UpdateHeader):
-                with self._mutex:
-                    self._out.pop(arrival.device, None)
+                self._forget(arrival.device, arrival.header.task)
             self._arrived(arrival)
 
     def _still_to_do(self, device: DeviceId) -> Task | None:
@@ -209,11 +208,17 @@ class LiveDesk:
         return None
 
     def _end(self, record: TaskRecord, state: TaskState) -> None:
-        with self._mutex:
-            self._out.pop(record.device, None)
-            self.endings += 1
         self._store.end_task(record.task, state)
+        self._forget(record.device, record.task)
+        with self._mutex:
+            self.endings += 1
         self._wake()
+
+    def _forget(self, device: DeviceId, task: str) -> None:
+        """A task is over. The device may have another by now: what comes late is about an earlier one."""
+        with self._mutex:
+            if device in self._out and self._out[device].task == task:
+                del self._out[device]
 
     def _claimed(self, device: DeviceId, claim: AffinityClaim | None) -> CheckIn:
         """What a device asks for. A reward counts only with the server's own word that it was there."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from server_kit.cohort_tree import ROOT
 from server_kit.daemon.live_fleet import booked
 from server_kit.daemon.stored_updates import decoded
 from server_kit.interfaces import Order
-from server_kit.store.protocol import Asking, CohortRecord, CohortState, Digest, FoldRecord, TaskRecord, TaskState
+from server_kit.store.protocol import Asking, TaskRecord, TaskState
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from server_kit.daemon.task_writer import TaskWriter
     from server_kit.interfaces import SummaryRequest
     from server_kit.layout import Layout
-    from server_kit.store.protocol import Lease, Store
+    from server_kit.store.protocol import Store, TaskId
 
 FOUNDING = "founding"
 """What such tasks belong to in the store."""
@@ -44,9 +44,12 @@ class Pretraining:
     layout: Layout
     here: Callable[[], set[DeviceId]]
     hand_out: HandOut
+    give_up: Callable[[TaskRecord], None]
     patience_seconds: float = 60.0
     clock: Callable[[], float] = time.time
-    _used: set[str] = field(default_factory=set)
+    _used: set[TaskId] = field(default_factory=set)
+    _are_some: bool = True
+    """Whether the store may hold tasks of ours."""
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def notice(self) -> None:
@@ -68,19 +71,25 @@ class Pretraining:
             for task in arrived
         }
 
-    def settle(self, lease: Lease, federation: str) -> None:
-        """What was learned is in this checkpoint: the updates are scrubbed, and those still out are given up."""
-        if not self._used:
-            return
-        for task in self._tasks():
-            if task.state is TaskState.OUT:
-                self.store.end_task(task.task, TaskState.LOST)
-        version, used = int(self.clock() * 1000), tuple(sorted(self._used))
-        fold = self.store.begin_fold(FoldRecord(FOUNDING, version, used, self.clock()), [], lease)
-        after = CohortRecord(FOUNDING, version + 1, 0, "", CohortState.MERGED)
-        self.store.finish_fold(fold, lease, after)
-        self.store.digest(Digest((FOUNDING, version), federation))
+    def ended(self, known: Container[DeviceId]) -> dict[TaskId, TaskState]:
+        """What becomes of updates once it is durable what was learned; those of devices not `known` yet are kept."""
+        if not self._are_some:
+            return {}
+        tasks = self._tasks()
+        self._are_some = bool(tasks)
+        return {
+            task.task: TaskState.FOLDED if task.task in self._used else TaskState.LATE
+            for task in tasks
+            if task.state is TaskState.ARRIVED and (task.task in self._used or task.device in known)
+        }
+
+    def settle(self, known: Container[DeviceId]) -> None:
+        """What was learned is durable: `known` devices that have not answered are given up."""
         self._used.clear()
+        if self._are_some:
+            for task in self._tasks():
+                if task.state is TaskState.OUT and task.device in known:
+                    self.give_up(task)
 
     def _ask(self, request: SummaryRequest, devices: Sequence[DeviceId]) -> None:
         if request.model is None or request.task is None:
@@ -93,6 +102,7 @@ class Pretraining:
         tasks = [self.writer.task(order, 0) for order in orders]
         records = [replace(booked(task, 0, self.clock()), cohort=FOUNDING) for task in tasks]
         if records:
+            self._are_some = True
             self.store.ask(Asking(records, ()))
             self.hand_out(tasks, records)
 

@@ -58,30 +58,35 @@ class Questions:
     def __init__(self, store: Store, push: Callable[[DeviceId, ServerMessage], bool]) -> None:
         self._store, self._push = store, push
         self._changed = threading.Condition()
-        self._settled: set[tuple[DeviceId, str]] = set()
+        self._awaited: set[tuple[DeviceId, str]] = set()
 
     def settled(self, device: DeviceId, question: str) -> None:
         """A device has answered or declined; nobody need wait for it."""
         with self._changed:
-            self._settled.add((device, question))
+            self._awaited.discard((device, question))
             self._changed.notify_all()
 
     def ask(self, devices: Sequence[DeviceId], asked: Asked, patience_seconds: float) -> Mapping[DeviceId, int | float]:
         """What these devices answer within the time; whoever does not is missing."""
         known = answers_to(self._store, asked, devices)
         open_questions = [(device, asked.to(device, patience_seconds)) for device in devices if device not in known]
-        waited = {(device, asked.name) for device, question in open_questions if self._push(device, question)}
-        if waited:
-            self._wait(waited, patience_seconds)
-            known = answers_to(self._store, asked, devices)
-        return known
+        if not open_questions:
+            return known
+        with self._changed:
+            # Before anyone is asked, for the first answer may come before the last question is out.
+            self._awaited = {(device, asked.name) for device, _ in open_questions}
+        for device, question in open_questions:
+            if not self._push(device, question):
+                self.settled(device, asked.name)
+        self._wait(patience_seconds)
+        return answers_to(self._store, asked, devices)
 
-    def _wait(self, waited: set[tuple[DeviceId, str]], patience_seconds: float) -> None:
+    def _wait(self, patience_seconds: float) -> None:
         until = time.monotonic() + patience_seconds
         with self._changed:
-            while not self._settled >= waited and (left := until - time.monotonic()) > 0:
+            while self._awaited and (left := until - time.monotonic()) > 0:
                 self._changed.wait(left)
-            self._settled -= waited
+            self._awaited.clear()
 
 
 def answers_to(store: Store, asked: Asked, devices: Collection[DeviceId]) -> dict[DeviceId, int | float]:

@@ -32,8 +32,8 @@ class StoredUpdates:
     models: ModelShelf
     layout: Layout
     device: str
-    tasks: Mapping[tuple[DeviceId, int], TaskRecord]
-    """By device and the version that it was handed."""
+    tasks: Mapping[Ticket, TaskRecord]
+    """Where there are no rounds a device may have answered twice since the last model: a ticket says when it began."""
     needs_base: bool = False
     """Whether the aggregator mixes whole models, so that a late update needs the one it started from."""
     losses: Mapping[DeviceId, float] | None = None
@@ -42,7 +42,7 @@ class StoredUpdates:
         return _Reading(self, tickets)
 
     def update(self, ticket: Ticket) -> Update:
-        record = self.tasks[ticket.device, ticket.base_version]
+        record = self.tasks[ticket]
         task = decode(Task, record.message)
         return Update(
             ticket.device,

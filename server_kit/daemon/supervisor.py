@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from server_kit import event_log
+from server_kit.config import check_policy
 from server_kit.daemon.child import WRONG_SETTINGS, Signals, child_environment, command_of, worker_name
 from server_kit.metrics import Meter
 from server_kit.store.bell import Bell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from types import FrameType
 
     from server_kit.daemon.federation_home import Home
     from server_kit.store.protocol import Store
@@ -71,6 +73,8 @@ class Supervisor:
     def run(self) -> int:
         """Until a signal says stop; then 0, or 1 if the settings make no sense."""
         self.signals.heed()
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, self._pass_on)
         self._lifeline = os.pipe()
         for name in ("coordinator", "observer"):
             module = "server_kit.observer" if name == "observer" else "server_kit.daemon.coordinator_process"
@@ -85,6 +89,7 @@ class Supervisor:
         return self.exit_code
 
     def _tick(self) -> None:
+        self.meter.beat()
         self._bury()
         self._match_workers()
         for child in self.children.values():
@@ -145,6 +150,11 @@ class Supervisor:
             os.close(descriptor)
         log.info("stopped")
 
+    def _pass_on(self, number: int, _: FrameType | None) -> None:
+        """The level of the log is everyone's."""
+        event_log.set_level("debug" if number == signal.SIGUSR1 else self.home.config.log.level)
+        self._signal_all(signal.Signals(number))
+
     def _alive(self) -> list[subprocess.Popen[bytes]]:
         found: Iterable[subprocess.Popen[bytes] | None] = (child.process for child in self.children.values())
         return [process for process in found if process is not None and process.poll() is None]
@@ -158,6 +168,6 @@ class Supervisor:
 def run(home: Home) -> int:
     """Be the daemon of this federation, in the foreground."""
     event_log.set_up(home.config.log, NAME)
-    event_log.change_level_on_signals(home.config.log)
+    check_policy(home.config)
     with home.running(), closing(home.open_store()) as store:
         return Supervisor(home, store).run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,18 +12,18 @@ import grpc
 
 from device_sdk.wire import codec
 from device_sdk.wire.chunk_bytes import encode_chunk
-from device_sdk.wire.errors import Refused
+from device_sdk.wire.errors import PayloadMismatch, Refused
 from device_sdk.wire.messages import CHUNK_BYTES, Chunk, DownloadRequest, ErrorCode, UploadFrom
 from device_sdk.wire.signing import check_release
-from device_sdk.wire.tensors import Assembly
 from privacy.errors import ReceiptRefused
 from privacy.receipts import Receipt, Refusal
 from server_kit.daemon.calls import begin_answer, blocking, in_time
 from server_kit.daemon.refusals import REFUSALS
 from server_kit.daemon.spool import Parcel
+from server_kit.daemon.taking_in import TakingIn
 
 if TYPE_CHECKING:
-    from device_sdk.wire.messages import DeviceId, ReleaseHeader, UploadAccepted, UploadReply
+    from device_sdk.wire.messages import Delivery, DeviceId, ReleaseHeader, UploadAccepted, UploadReply
     from server_kit.daemon.desk import Desk
     from server_kit.daemon.register import EnrolledDevice
     from server_kit.daemon.spool import Intake, Spool
@@ -42,13 +43,39 @@ class Transfers:
     async def download(self, device: DeviceId, body: bytes, context: Any) -> None:
         """Send a blob from an offset on."""
         request = codec.decode(DownloadRequest, body)
-        content = await blocking(self.pool, self.desk.blob, device, request.sha256)
-        if content is None:
-            raise Refused(ErrorCode.NOT_FOUND, "there is no such model, or it is not for this device")
-        view = memoryview(content)
+        view = await self._blob(device, request)
         await begin_answer(context)
         for start in range(request.offset, len(view), CHUNK_BYTES):
             await in_time(context.write(encode_chunk(start, view[start : start + CHUNK_BYTES])), self.silence_seconds)
+
+    async def fetch(self, device: DeviceId, body: bytes) -> bytes:
+        """One piece of a blob; a small one has no more."""
+        request = codec.decode(DownloadRequest, body)
+        view = await self._blob(device, request)
+        if request.offset >= len(view):
+            raise Refused(ErrorCode.OUT_OF_ORDER, "this model ends before the piece that was asked for")
+        return encode_chunk(request.offset, view[request.offset : request.offset + CHUNK_BYTES])
+
+    async def deliver(self, enrolled: EnrolledDevice, body: bytes) -> bytes:
+        """Take in a release of one piece."""
+        return codec.encode(await blocking(self.pool, self._take, enrolled, codec.decode_delivery(body)))
+
+    def _take(self, enrolled: EnrolledDevice, delivery: Delivery) -> UploadAccepted:
+        header, piece = delivery.header, delivery.chunk
+        accepted = self._announce(enrolled, header)
+        if accepted is not None:
+            return accepted
+        if piece.offset or len(piece.data) != header.payload.size_bytes:
+            raise Refused(ErrorCode.OUT_OF_ORDER, "a delivery holds all of its release and no more; it was not used")
+        if hashlib.sha256(piece.data).digest() != header.payload.sha256:
+            raise PayloadMismatch("the bytes of this upload are not those that were announced; they were thrown away")
+        return self.desk.accept(enrolled.device, header, Parcel(header.payload, memoryview(piece.data)))
+
+    async def _blob(self, device: DeviceId, request: DownloadRequest) -> memoryview:
+        content = await blocking(self.pool, self.desk.blob, device, request.sha256)
+        if content is None:
+            raise Refused(ErrorCode.NOT_FOUND, "there is no such model, or it is not for this device")
+        return memoryview(content)
 
     async def upload(self, enrolled: EnrolledDevice, context: Any) -> None:
         """Take in a release: header, the missing bytes, acknowledgement."""
@@ -57,7 +84,7 @@ class Transfers:
         await begin_answer(context)
         if accepted is None:
             parcel = await self._alone(enrolled.device, header, context)
-            accepted = await self._accept(enrolled.device, header, parcel)
+            accepted = await blocking(self.pool, self._accept, enrolled.device, header, parcel)
         await self._reply(context, accepted)
 
     def _announce(self, enrolled: EnrolledDevice, header: ReleaseHeader) -> UploadAccepted | None:
@@ -91,8 +118,6 @@ class Transfers:
                 del self._under_way[device]
 
     async def _receive(self, device: DeviceId, header: ReleaseHeader, context: Any) -> Parcel:
-        if header.payload.size_bytes <= CHUNK_BYTES:
-            return await self._receive_at_once(header, context)
         intake = self.spool.intake(device, header.payload)
         try:
             await blocking(self.pool, intake.open)
@@ -102,32 +127,21 @@ class Transfers:
         finally:
             intake.close()
 
-    async def _receive_at_once(self, header: ReleaseHeader, context: Any) -> Parcel:
-        """One piece follows its header unasked. Neither spool nor thread: they would take longer."""
-        assembly = Assembly(header.payload, CHUNK_BYTES)
-        while not assembly.complete:
-            assembly.add(await self._chunk(context))
-        return Parcel(header.payload, assembly.finish())
-
     async def _take_in(self, intake: Intake, size_bytes: int, context: Any) -> None:
-        """Read the missing pieces, each while the one before it is hashed and written."""
-        position, adding = intake.received, None
+        """Read the missing pieces, each while those before it are hashed and written."""
+        position, taking_in = intake.received, TakingIn(intake, self.pool)
         try:
             while position < size_bytes:
                 chunk = await self._chunk(context)
                 position += len(chunk.data)
-                if adding is not None:
-                    await adding
-                adding = asyncio.ensure_future(blocking(self.pool, intake.add, chunk))
-            if adding is not None:
-                await adding
+                await taking_in.put(chunk)
+            await taking_in.finish()
         finally:
-            if adding is not None:
-                await asyncio.gather(adding, return_exceptions=True)
+            await taking_in.stop()
 
-    async def _accept(self, device: DeviceId, header: ReleaseHeader, parcel: Parcel) -> UploadAccepted:
+    def _accept(self, device: DeviceId, header: ReleaseHeader, parcel: Parcel) -> UploadAccepted:
         try:
-            accepted = await blocking(self.pool, self.desk.accept, device, header, parcel)
+            accepted = self.desk.accept(device, header, parcel)
         except REFUSALS:
             parcel.discard()
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -59,9 +60,11 @@ class ShownCertificate:
         return fetched
 
 
-def check_tls(context: Any) -> None:
-    """Raise `Refused` unless a call came over TLS 1.3; gRPC itself would take 1.2."""
-    versions = context.auth_context().get("ssl_tls_version", [])
+def check_tls(context: Any) -> Mapping[str, list[bytes]]:
+    """What gRPC knows of the caller. Raises `Refused` unless it came over TLS 1.3; gRPC itself would take 1.2."""
+    known: Mapping[str, list[bytes]] = context.auth_context()
+    versions = known.get("ssl_tls_version", [])
     if versions != [b"TLSv1.3"]:
         spoken = versions[0].decode("ascii", "replace") if versions else "no TLS"
         raise Refused(ErrorCode.TLS_TOO_OLD, f"this server speaks TLS 1.3 only and the caller {spoken}; update it")
+    return known

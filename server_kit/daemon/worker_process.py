@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 from contextlib import closing
+from dataclasses import replace
 
 import torch
 
+from server_kit import event_log
+from server_kit.config import reloadable
 from server_kit.daemon.child import Child, run_child, worker_name
 from server_kit.daemon.cohort_worker import CohortWorker
 from server_kit.daemon.evaluating import evaluator
@@ -38,6 +41,12 @@ def work(child: Child, cohort: str) -> None:
         )
 
         def step() -> None:
+            meter.beat()
+            if child.signals.reload.is_set():
+                child.signals.reload.clear()
+                renewed = reloadable(home.config, home.read_settings()).config
+                event_log.set_level(renewed.log.level)
+                worker.plan = plan_of(replace(home, config=renewed))
             if worker.step():
                 ring(home.directory, "coordinator")
             elif worker.record() is None:
