@@ -39,14 +39,14 @@ class Bell:
     """The listener `name` of the federation in `directory`."""
 
     def __init__(self, directory: Path, name: str) -> None:
-        folder = _folder(directory)
-        _make_private(folder)
-        self._path = folder / _short(name)
+        self._path = _folder(directory) / _short(name)
         self._socket = _datagrams()
         try:
-            _bind(self._socket, self._path)
-        except OSError as error:
+            _hang_up(self._socket, self._path)
+        except BaseException as error:
             self._socket.close()
+            if not isinstance(error, OSError):
+                raise
             raise StoreUnavailable(
                 f"the bell {name} cannot be hung up ({error.strerror}); look at the temporary directory; "
                 "nothing was changed"
@@ -68,6 +68,9 @@ class Bell:
             # Unless a later listener has hung its bell there.
             if self._path.stat().st_ino == self._inode:
                 self._path.unlink()
+        with suppress(OSError):
+            # The last one leaves no directory behind.
+            self._path.parent.rmdir()
 
     def __enter__(self) -> Self:
         return self
@@ -84,9 +87,8 @@ class Bell:
 
 def ring(directory: Path, name: str) -> None:
     """Wake the listener `name` of the federation in `directory`, if there is one."""
-    # Full: it has rung often enough to be heard. Refused or missing: nobody listens.
-    harmless = suppress(BlockingIOError, ConnectionRefusedError, FileNotFoundError, NotADirectoryError)
-    with _datagrams() as ringer, harmless:
+    # Full: it has rung often enough to be heard. Refused, forbidden or missing: nobody of ours listens.
+    with _datagrams() as ringer, suppress(OSError):
         ringer.sendto(_RING, os.fspath(_folder(directory) / _short(name)))
 
 
@@ -96,15 +98,18 @@ def _datagrams() -> socket.socket:
     return bell
 
 
-def _bind(bell: socket.socket, path: Path) -> None:
+def _hang_up(bell: socket.socket, path: Path) -> None:
     # Aside first, then renamed: whatever stands there, of a living listener or a dead one, is replaced in one step.
     draft = path.with_name(f"{path.name}{os.urandom(2).hex()}")
-    bell.bind(os.fspath(draft))
-    try:
+    while True:
+        try:
+            _make_private(path.parent)
+            bell.bind(os.fspath(draft))
+        except FileNotFoundError:
+            # Another listener was the last to leave, just now.
+            continue
         draft.replace(path)
-    except OSError:
-        draft.unlink()
-        raise
+        return
 
 
 def _folder(directory: Path) -> Path:

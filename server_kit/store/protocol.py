@@ -5,7 +5,9 @@
     coordinator    asks devices, and learns from what was folded (`ask`, `digest`)
 
 Each method is one transaction: when it returns, what it did survives the machine; when it fails, nothing of it is
-there. Any process may die between two of them. Time comes in by argument, in seconds of the wall clock.
+there. Any process may die between two of them. A cohort never goes back: a record of an earlier version than the one
+that is stored is a `StoreConflict`, since whoever made it has not seen the last step. Time comes in by argument, in
+seconds of the wall clock.
 """
 
 from __future__ import annotations
@@ -209,6 +211,8 @@ class Digest:
     """What is known about devices, for those where it has changed."""
     feedback: Sequence[FeedbackRecord] = ()
     happenings: Sequence[Happening] = ()
+    ended: Mapping[TaskId, TaskState] = field(default_factory=dict)
+    """Updates outside of all steps: FOLDED if something was learned from them, else LATE. Their bytes are scrubbed."""
 
 
 @dataclass(frozen=True)
@@ -244,6 +248,9 @@ class Intake(Protocol):
     def count_refusal(self, reason: str, device: DeviceId | None, now_seconds: float) -> None:
         """Something was refused, and why; kept with the device if it is an enrolled one."""
 
+    def count_refusals(self, counts: Mapping[tuple[str, DeviceId | None], int], now_seconds: float) -> None:
+        """As often as the figures say, by reason and device."""
+
     def seen(self, devices: Sequence[DeviceId], now_seconds: float) -> None:
         """These devices are here."""
 
@@ -276,7 +283,8 @@ class Rounds(Protocol):
 
     def folds(self, state: FoldState) -> list[FoldRecord]: ...
 
-    def digest(self, digest: Digest) -> None: ...
+    def digest(self, digest: Digest) -> None:
+        """A step that a cohort has begun when it ends is undone: its updates are free to move."""
 
     def federation(self) -> str | None:
         """The name of the coordinator's newest checkpoint."""

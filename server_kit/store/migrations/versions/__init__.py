@@ -1,0 +1,1 @@
+"""One file a step, named for its number and what it changes."""
