@@ -48,6 +48,7 @@ def device() -> None:
     """A device of a federation: it keeps its data, and books and noises whatever leaves it."""
     # A core dump would hold the device's keys and data.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    share_one_heap()
 
 
 @device.command()

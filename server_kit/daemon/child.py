@@ -110,5 +110,8 @@ def command_of(module: str, directory: Path, lifeline: int, *more: str) -> list[
 
 
 def child_environment() -> dict[str, str]:
-    """Children share the machine's cores: each works with one thread unless the operator says otherwise."""
-    return {"OMP_NUM_THREADS": "1", **os.environ}
+    """Children share the machine's cores: each works with one thread unless the operator says otherwise.
+
+    gRPC tells why it refused a handshake at this level only, and reads it when it is imported (`handshakes`).
+    """
+    return {"OMP_NUM_THREADS": "1", "GRPC_VERBOSITY": "INFO", **os.environ}
