@@ -18,8 +18,8 @@ NO_TESTS := 5# pytest's exit code when it found none
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-demo: $(READY) ## show the privacy of a device at work: releases, ledger, audit
-	@$(BIN)/python examples/privacy_demo.py
+demo: $(READY) ## the whole system on this machine: a server, 24 devices, cohorts, a report
+	@$(BIN)/covey demo
 
 test: check ## what a change must pass: check, then every test but the stress tests
 	@$(BIN)/python -m pytest -n $(WORKERS)

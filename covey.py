@@ -117,6 +117,7 @@ def show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 
 COMMANDS = {
+    "demo": LazyCommand("server_kit.demo.cli:demo", "Show the whole system on this machine: server, devices, cohorts."),
     "device": LazyCommand("device_sdk.cli:device", "Enrol a device, let it take part, see where it stands, leave."),
     "privacy": LazyCommand("privacy.cli:privacy", "What was released, what it cost, and whether the record is intact."),
     "server": LazyCommand(

@@ -20,6 +20,7 @@ import click
 
 from device_sdk.errors import InvalidConfig, NotEnrolled
 from device_sdk.events import show_events
+from device_sdk.wire.one_heap import share_one_heap
 
 if TYPE_CHECKING:
     from device_sdk.config import DeviceConfig

@@ -82,8 +82,11 @@ def run(directory: Path) -> None:
     """
     from server_kit.daemon.federation_home import Home
     from server_kit.daemon.supervisor import run as supervise
+    from server_kit.dashboard.announcing import announced
 
-    click.get_current_context().exit(supervise(Home.open(directory)))
+    home = Home.open(directory)
+    click.echo(announced(home))
+    click.get_current_context().exit(supervise(home))
 
 
 @server.command()

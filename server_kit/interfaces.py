@@ -82,6 +82,8 @@ class RoundOutcome:
     losses: Mapping[DeviceId, float] = field(default_factory=dict)
     latencies_seconds: Mapping[DeviceId, float] = field(default_factory=dict)
     accuracy: float | None = None
+    loss: float | None = None
+    """Of the new model, as its accuracy: on the server's own data."""
     weights: Mapping[DeviceId, float] = field(default_factory=dict)
 
 

@@ -34,11 +34,12 @@ from torch import nn
 from privacy.grid_gaussian import rounded_gaussian
 from privacy.randomness import NoiseSource
 from privacy.training.flat_model import FlatModel
-from privacy.training.loop import StepRule, Work, train
+from privacy.training.loop import Work, train
 from privacy.training.per_record_loss import PerRecordLoss
 from privacy.training.per_sample_clipping import Batch, PerSampleClipper
 from privacy.training.poisson_batches import PoissonBatches
 from privacy.training.step_noise import StepNoise
+from privacy.training.step_rule import StepRule
 
 BATCH_SIZE, NUM_RECORDS, STEPS, ROUNDS = 20, 500, 10, 7
 AT_MOST = 4.0

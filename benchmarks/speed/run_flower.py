@@ -37,6 +37,7 @@ def server_app(clock: workload.Clock, folder: str, name: str, rounds: int) -> Se
         strategy = FedAvg(fraction_train=share, fraction_evaluate=0.0, min_available_nodes=workload.DEVICES)
         start = ArrayRecord(workload.build_model(name).state_dict())
         strategy.start(grid=grid, initial_arrays=start, num_rounds=rounds + 1, evaluate_fn=after_round)
+        clock.measurement().tell()  # while Ray's processes are there to be asked what they have spent
 
     return app
 
@@ -49,7 +50,6 @@ def main(folder: str, name: str, rounds: int, epochs: int) -> None:
         num_supernodes=workload.DEVICES,
         backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
     )
-    clock.measurement().tell()
 
 
 if __name__ == "__main__":

@@ -81,6 +81,10 @@ def main(folder: Path, name: str, rounds: int, epochs: int) -> None:
     )
     if int(os.environ.get("RANK", "0")) == 0:
         clock.measurement().tell()
+    if torch.distributed.is_initialized():
+        # A process that ends while another still talks to it is aborted, and the measurement with it.
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

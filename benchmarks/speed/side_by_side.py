@@ -5,6 +5,7 @@
 1000 devices of 60 samples, 100 of them a round, batches of 10, plain SGD; every system computes on all
 cores. Aggregation counts, starting up does not. Each pass runs the systems one after the other, and a ratio
 is the median over passes of the ratio within a pass: the machine may be shared, but its mood is then too.
+Processor time, of all processes of a system, tells what an update costs however busy the machine is.
 Every system tells the loss of its model after the second round; one that did other work is found out.
 """
 
@@ -81,10 +82,15 @@ def summary(passes: list[list[workload.Measurement]], model: str) -> list[dict[s
         own = [next(one for one in each if one.system == system) for each in passes]
         ours = [next(one for one in each if one.system == "covey") for each in passes]
         ratios = [us.updates_per_second / it.updates_per_second for us, it in zip(ours, own, strict=True)]
+        costs = [
+            it.processor_seconds_per_update / us.processor_seconds_per_update for us, it in zip(ours, own, strict=True)
+        ]
         rows.append(
             {
                 "system": system,
                 "updates_per_second": statistics.median(one.updates_per_second for one in own),
+                "processor_milliseconds": 1000 * statistics.median(one.processor_seconds_per_update for one in own),
+                "costs_more_by": statistics.median(costs),
                 "start_up_seconds": statistics.median(one.start_up_seconds for one in own),
                 "covey_is_faster_by": statistics.median(ratios),
                 "lowest": min(ratios),
@@ -97,12 +103,14 @@ def summary(passes: list[list[workload.Measurement]], model: str) -> list[dict[s
 
 def show(rows: list[dict[str, object]], options: argparse.Namespace) -> None:
     print(f"{options.model}, {options.epochs} local epoch(s), {options.passes} pass(es), {os.cpu_count()} cores")
-    print(f"{'':12}{'updates/s':>10}{'start-up s':>12}{'covey faster by':>24}{'wanted':>9}")
+    print(f"{'':12}{'updates/s':>10}{'start-up s':>12}{'covey faster by':>24}{'wanted':>9}{'processor ms':>22}")
     for row in rows:
         spread = f"{row['covey_is_faster_by']:.1f} ({row['lowest']:.1f}-{row['highest']:.1f})"
         wanted = "" if row["wanted"] is None else f"{row['wanted']:g}"
+        cost = f"{row['processor_milliseconds']:.2f} ({row['costs_more_by']:.1f} x)"
         print(
             f"{row['system']:12}{row['updates_per_second']:10.0f}{row['start_up_seconds']:12.1f}{spread:>24}{wanted:>9}"
+            f"{cost:>22}"
         )
 
 

@@ -5,7 +5,9 @@ Runs in the environments of the peers too, so it imports torch and numpy and not
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -32,6 +34,7 @@ class Measurement:
 
     system: str
     updates_per_second: float
+    processor_seconds_per_update: float
     start_up_seconds: float
     loss_after_checked_round: float
 
@@ -47,21 +50,45 @@ class Clock:
         self._system = system
         self._made = time.perf_counter()
         self._ends: list[float] = []
+        self._processor = 0.0
         self._loss = float("nan")
 
     def round_ended(self, loss: Callable[[], float]) -> None:
         """Call after each round; what `loss` takes is not counted."""
+        if not self._ends:
+            self._processor = processor_seconds()
         self._ends.append(time.perf_counter())
         if len(self._ends) == CHECKED_ROUND:
+            before = time.process_time()
             self._loss = loss()
+            self._processor += time.process_time() - before
             lost = time.perf_counter() - self._ends[-1]
             self._ends = [end + lost for end in self._ends]
             self._made += lost
 
     def measurement(self) -> Measurement:
         seconds = self._ends[-1] - self._ends[0]
-        speed = PER_ROUND * (len(self._ends) - 1) / seconds
-        return Measurement(self._system, speed, self._ends[0] - self._made, self._loss)
+        updates = PER_ROUND * (len(self._ends) - 1)
+        spent = (processor_seconds() - self._processor) / updates
+        return Measurement(self._system, updates / seconds, spent, self._ends[0] - self._made, self._loss)
+
+
+def processor_seconds() -> float:
+    """What this system's processes have spent so far: those of one launcher, and all that they have started."""
+    root = os.getppid() if "LOCAL_RANK" in os.environ else os.getpid()
+    parents: dict[int, int] = {}
+    spent: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            fields = stat.read_text().rpartition(")")[2].split()
+            process = int(stat.parent.name)
+            # User and system time of its own, and of children that have ended.
+            parents[process], spent[process] = int(fields[1]), sum(map(int, fields[11:15]))
+    ours, found = {root}, {root}
+    while found:
+        found = {process for process, parent in parents.items() if parent in found} - ours
+        ours |= found
+    return sum(spent.get(process, 0) for process in ours) / os.sysconf("SC_CLK_TCK")
 
 
 def write_data(folder: Path) -> None:

@@ -7,7 +7,7 @@ The layers are read off the names and shapes of the tensors: `x.weight` [outputs
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from device_sdk.trainers.errors import ModelMismatch
+from privacy.mechanisms.dp_sgd import DenseFactors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,15 +61,15 @@ class DenseNetwork:
         """Write the gradient of the mean cross-entropy over these records into `into`."""
         # A model that runs off to infinity is released as zero; a warning would only tell of it.
         with np.errstate(all="ignore"):
-            flow = self.logits(tensors, inputs)
-            difference = self._residual(flow[-1], labels)
-            for number in range(len(self.layers) - 1, -1, -1):
-                layer = self.layers[number]
-                np.matmul(difference.T, flow[number], out=into[f"{layer}.weight"])
-                if f"{layer}.bias" in into:
-                    np.sum(difference, axis=0, out=into[f"{layer}.bias"])
-                if number:
-                    difference = (difference @ tensors[f"{layer}.weight"]) * (flow[number] > 0)
+            for layer in self._backwards(tensors, inputs, labels, len(labels)):
+                np.matmul(layer.errors.T, layer.inputs, out=into[f"{layer.name}.weight"])
+                if f"{layer.name}.bias" in into:
+                    np.sum(layer.errors, axis=0, out=into[f"{layer.name}.bias"])
+
+    def factors(self, tensors: Tensors, inputs: Floats, labels: NDArray[np.int64]) -> list[DenseFactors]:
+        """Of each layer, what the gradient of each record's own cross-entropy is made of."""
+        with np.errstate(all="ignore"):  # as above
+            return list(self._backwards(tensors, inputs, labels, 1))
 
     def evaluation(self, tensors: Tensors, inputs: Floats, labels: NDArray[np.int64]) -> tuple[float, int]:
         """The sum of the records' cross-entropy, and how many are right; an unknown label is wrong and adds nothing."""
@@ -79,8 +80,20 @@ class DenseNetwork:
             losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(rows)), labels]
             return float(losses.sum(dtype=np.float64)), int((logits.argmax(axis=1) == labels).sum())
 
+    def _backwards(
+        self, tensors: Tensors, inputs: Floats, labels: NDArray[np.int64], divisor: int
+    ) -> Iterator[DenseFactors]:
+        """From the last layer to the first: what went in, and the gradient by what came out, over `divisor`."""
+        flow = self.logits(tensors, inputs)
+        errors = self._residual(flow[-1], labels) / np.float32(divisor)
+        for number in range(len(self.layers) - 1, -1, -1):
+            layer = self.layers[number]
+            yield DenseFactors(layer, flow[number], errors)
+            if number:
+                errors = (errors @ tensors[f"{layer}.weight"]) * (flow[number] > 0)
+
     def _residual(self, logits: Floats, labels: NDArray[np.int64]) -> Floats:
-        """Softmax minus the one-hot label, over the number of records: the gradient by the logits."""
+        """Softmax minus the one-hot label: the gradient of each record's loss by its logits."""
         shares: Floats = np.exp(logits - logits.max(axis=1, keepdims=True))
         shares /= shares.sum(axis=1, keepdims=True)
         known = (labels >= 0) & (labels < self.num_classes)
@@ -88,7 +101,6 @@ class DenseNetwork:
         shares[rows, labels[rows]] -= 1
         # A label that the model does not know teaches nothing; an error would tell that there is one.
         shares[~known] = 0
-        shares /= len(labels)
         return shares
 
 

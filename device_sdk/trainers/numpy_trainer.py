@@ -23,12 +23,14 @@ from device_sdk.trainers.protocol import (
     TrainingSettings,
     go_on,
 )
+from privacy.mechanisms.dp_sgd import DenseTrainingData
 from privacy.tensor_shapes import in_order, unflattened
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from device_sdk.trainers.protocol import Weights
+    from privacy.mechanisms.dp_sgd import DenseFactors
     from privacy.tensor_shapes import Shapes
 
 _EVALUATED_AT_ONCE = 1024
@@ -80,6 +82,17 @@ class NumpyTrainer:
             unflattened(update, shapes),
             None if halves is None else (unflattened(halves[0], shapes), unflattened(halves[1], shapes)),
         )
+
+    def training_data(self, weights: Weights, between_batches: BetweenBatches = go_on) -> DenseTrainingData:
+        """The layers at `weights` and all records, for record-level DP-SGD; nothing is trained yet."""
+        network = self._network(in_order({name: tensor.shape for name, tensor in weights.items()}))
+
+        def factors(tensors: Weights, chosen: NDArray[np.int64]) -> list[DenseFactors]:
+            between_batches()
+            inputs = self._inputs[chosen].astype(np.float32, copy=False)
+            return network.factors(tensors, inputs, self._labels[chosen])
+
+        return DenseTrainingData(weights, len(self._labels), factors)
 
     def evaluate(self, weights: Weights, between_batches: BetweenBatches = go_on) -> Evaluation:
         """How the model at `weights` does on all records."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from privacy.mechanisms.dp_sgd import TrainingData
+    from privacy.mechanisms.dp_sgd import DenseTrainingData, TrainingData
     from privacy.tensor_shapes import Shapes
 
     Weights = Mapping[str, NDArray[np.floating[Any]]]
@@ -107,7 +107,7 @@ class Trainer(Protocol):
 class RecordLevelTrainer(Protocol):
     """Can train in steps that are noised one by one."""
 
-    def training_data(self, weights: Weights, between_batches: BetweenBatches) -> TrainingData:
+    def training_data(self, weights: Weights, between_batches: BetweenBatches) -> TrainingData | DenseTrainingData:
         """The model at `weights` and the device's records, for `privacy.mechanisms.dp_sgd.DpSgd`.
 
         Nothing is trained here. `TrainingStopped` comes out of the mechanism's answer; what was booked stays booked.

@@ -208,7 +208,7 @@ class Channel:
             self._backoff.succeeded()
 
     def _keep_enclosed(self, content: bytes) -> None:
-        """The last one only: its task follows."""
+        """The last one only: its task is next."""
         self._enclosed = content
 
     def _transfer(self, work: Callable[[Transfer], T], timeout_seconds: float | None) -> T:

@@ -54,15 +54,28 @@ def decode_from_device(body: bytes) -> m.DeviceMessage | None:
     return cast("m.DeviceMessage | None", _unwrap("DeviceMessage", body))
 
 
-def encode_from_server(message: m.ServerMessage | m.Enclosure) -> bytes:
+def encode_from_server(message: m.ServerMessage) -> bytes:
     body = _wrap("ServerMessage", message)
     if len(body) > MAX_CONTROL_BYTES:  # many models of many tensors: each part is within its bounds
         raise TooLarge(f"a message of {len(body)} bytes exceeds the limit of {MAX_CONTROL_BYTES}; it was not sent")
     return body
 
 
-def decode_from_server(body: bytes) -> m.ServerMessage | m.Enclosure | None:
-    return cast("m.ServerMessage | m.Enclosure | None", _unwrap("ServerMessage", body))
+def decode_from_server(body: bytes) -> m.ServerMessage | None:
+    return decode_with_enclosed(body)[0]
+
+
+def encode_enclosed(content: bytes) -> bytes:
+    """What follows the bytes of a task to enclose its model."""
+    return cast("bytes", _twin("ServerMessage")(enclosed=content).SerializeToString())
+
+
+def decode_with_enclosed(body: bytes) -> tuple[m.ServerMessage | None, bytes]:
+    """A message and what is enclosed in it, if anything."""
+    twin = _parse("ServerMessage", body, MAX_CONTROL_BYTES)
+    if len(twin.enclosed) > m.ENCLOSED_BYTES:
+        raise TooLarge(f"more than {m.ENCLOSED_BYTES} bytes are enclosed in a message; it was not used")
+    return cast("m.ServerMessage | None", _inside(twin)), twin.enclosed
 
 
 def encode_upload(message: m.UploadRequest) -> bytes:
@@ -143,9 +156,12 @@ def _wrap(envelope: str, message: Any) -> bytes:
 
 
 def _unwrap(envelope: str, body: bytes, most_bytes: int = MAX_CONTROL_BYTES) -> Any | None:
-    twin = _parse(envelope, body, most_bytes)
+    return _inside(_parse(envelope, body, most_bytes))
+
+
+def _inside(twin: Any) -> Any | None:
     name = twin.WhichOneof("kind")
-    return None if name is None else _read(ENVELOPES[envelope][name], getattr(twin, name))
+    return None if name is None else _read(ENVELOPES[twin.DESCRIPTOR.name][name], getattr(twin, name))
 
 
 def _required(message: Any | None) -> Any:

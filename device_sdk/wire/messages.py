@@ -3,7 +3,7 @@
     enrol       EnrolmentRequest -> EnrolmentReply            once, over server-authenticated TLS
     attend      Hello, CheckIn, Decline, Goodbye  ->          one stream, as long as the device is there
                 <- Welcome, Task, Question, Feedback, CohortsChanged, ComeBack, Goodbye
-                <- Enclosure: a small model, ahead of the task that names it
+                   a small model travels in the same message as its task
     download    DownloadRequest -> Chunk, Chunk, ...          a model, from any offset
     upload      UpdateHeader | SummaryHeader, Chunk, ... ->   a release
                 <- UploadFrom (where to go on), UploadAccepted
@@ -31,7 +31,7 @@ Exact = str
 HASH_BYTES = 32
 SIGNATURE_BYTES = 64
 ENCLOSED_BYTES = 1 << 16
-"""The largest model that travels ahead of its task."""
+"""The largest model that travels with its task."""
 CHUNK_BYTES = 1 << 20
 """The most payload that one `Chunk` carries; all but the last of a transfer carry exactly this."""
 
@@ -403,13 +403,6 @@ ServerMessage = Welcome | Task | Question | Feedback | CohortsChanged | ComeBack
 
 
 # Transfers
-
-
-@dataclass(frozen=True)
-class Enclosure:
-    """The bytes of a model that a task after it may name: what is small need not be asked for."""
-
-    content: bytes
 
 
 @dataclass(frozen=True)

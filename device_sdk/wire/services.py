@@ -26,7 +26,7 @@ MESSAGE_LIMITS = (
     # Left to itself gRPC widens its window until tens of megabytes of a transfer wait in memory.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
-    # A chunk in one frame instead of 64: less to do, and less to keep, for both ends.
+    # A chunk in a frame or two instead of 64: less to do, and less to keep, for both ends.
     ("grpc.http2.max_frame_size", _FRAME_BYTES),
 )
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Self
 import grpc
 
 from device_sdk.wire.cancelling import Deadline, Stop
-from device_sdk.wire.codec import decode_from_server, encode_from_device
+from device_sdk.wire.codec import decode_with_enclosed, encode_from_device
 from device_sdk.wire.connection import Connection, outlived, translated
 from device_sdk.wire.errors import ConnectionLost, DeadlinePassed, MalformedMessage, WireError
 from device_sdk.wire.mailbox import Mailbox
-from device_sdk.wire.messages import CheckIn, ComeBack, Decline, Enclosure, Goodbye, GoodbyeReason, Hello, Welcome
+from device_sdk.wire.messages import CheckIn, ComeBack, Decline, Goodbye, GoodbyeReason, Hello, Welcome
 
 if TYPE_CHECKING:
     from device_sdk.wire.messages import DeviceMessage, ServerMessage
@@ -129,8 +129,8 @@ class Session:
     def _messages(self) -> Iterator[ServerMessage]:
         body: Any
         for body in self._call:
-            message = decode_from_server(body)
-            if isinstance(message, Enclosure):
-                self._enclosed(message.content)
-            elif message is not None:
+            message, enclosed = decode_with_enclosed(body)
+            if enclosed:
+                self._enclosed(enclosed)
+            if message is not None:
                 yield message

@@ -65,6 +65,7 @@ class Transfer:
                 for body in call:
                     self.moved()
                     yield body
+                    del body  # or it would stay until the next has come
         except grpc.RpcError as error:
             if silence.broken and not self._stop.is_set():
                 raise ConnectionLost("nothing moved for too long; the connection was given up") from error
@@ -84,6 +85,7 @@ def fetch(transfer: Transfer, blob: Blob, assembly: Assembly) -> None:
     call = transfer.connection.download(request, timeout=transfer.left_seconds)
     for body in transfer.answers(call):
         assembly.add(decode_chunk(body))
+        del body
         transfer.position = assembly.received
         if assembly.received == blob.size_bytes:
             return

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from privacy.budget import NeighbouringRelation, PrivacyCost, PrivacyUnit, SampledGaussian
 from privacy.errors import InvalidTerms, MissingExtra
@@ -17,7 +17,7 @@ from privacy.release import Answer, Guarantee
 from privacy.tensor_shapes import Shapes, described, in_order, size_of, unflattened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -45,6 +45,29 @@ class TrainingData:
     """How many records pass through the model at once; bounds the memory and changes nothing else."""
     clipping: Literal["fastest", "ghost", "hooks"] = "fastest"
     """Ghost clipping never writes down a record's gradient, hooks do; the faster depends on the model."""
+
+
+@dataclass(frozen=True, eq=False)
+class DenseFactors:
+    """A dense layer `name.weight`, maybe with `name.bias`, in a batch: one row for each record, and of it alone."""
+
+    name: str
+    inputs: NDArray[np.float32]
+    """What went in."""
+    errors: NDArray[np.float32]
+    """The gradient of the record's loss by what came out."""
+
+
+@dataclass(frozen=True, eq=False)
+class DenseTrainingData:
+    """Dense layers that are trained without torch. The weights are copied and stay as they are.
+
+    `factors(weights, chosen)` are those of all layers for the chosen records, at these weights.
+    """
+
+    weights: Mapping[str, NDArray[np.floating[Any]]]
+    num_records: int
+    factors: Callable[[Mapping[str, NDArray[np.float32]], NDArray[np.int64]], Sequence[DenseFactors]]
 
 
 @dataclass(frozen=True)
@@ -145,22 +168,30 @@ class DpSgd:
         reach = self.steps * as_written(self.expected_batch_size, "expected_batch_size") + noise
         return width_for(math.ceil(reach / (1 - as_written(self.momentum, "momentum")) * (1 << self.grid_bits)))
 
-    def check(self, data: TrainingData) -> None:
+    def check(self, data: TrainingData | DenseTrainingData) -> None:
         """The model has the declared parameters and can be clipped by records; no record is looked at."""
+        if isinstance(data, DenseTrainingData):
+            from privacy.training import dense_update
+
+            return dense_update.check_training(data, self.shapes)
         if data.clipping not in {"fastest", "ghost", "hooks"} or data.micro_batch_size < 1:
             raise InvalidTerms(
                 "clipping is 'fastest', 'ghost' or 'hooks', and micro_batch_size is 1 or more; nothing was booked"
             )
         with _needs_torch():
             from privacy.training.private_update import check_training
-        check_training(data, self.shapes)
+        return check_training(data, self.shapes)
 
-    def answer(self, data: TrainingData, noise: NoiseSource) -> Answer:
+    def answer(self, data: TrainingData | DenseTrainingData, noise: NoiseSource) -> Answer:
         import numpy as np
 
-        with _needs_torch():
-            from privacy.training.loop import StepRule
-            from privacy.training.private_update import private_update
+        # A training that ran off to infinity is noised like any other; packing only needs a number.
+        steps = np.clip(np.nan_to_num(self._update(data, noise) / self.step), -(2.0**62), 2.0**62)
+        return Answer(pack_array(np.rint(steps).astype(np.int64), self.width_bytes), noise.seeded)
+
+    def _update(self, data: TrainingData | DenseTrainingData, noise: NoiseSource) -> NDArray[np.float64]:
+        from privacy.training.step_rule import StepRule
+
         rule = StepRule(
             steps=self.steps,
             expected_batch_size=float(self.expected_batch_size),
@@ -170,13 +201,16 @@ class DpSgd:
         )
         clip_norm = positive(self.clip_norm, "clip_norm")
         deviation = float(exact_multiplier(self.noise_multiplier) * clip_norm)
-        rate = positive(self.sampling_rate, "sampling_rate")
-        update = private_update(
-            data, rule, noise, sampling_rate=rate, clip_norm=float(clip_norm), noise_deviation=deviation
-        )
-        # A training that ran off to infinity is noised like any other; packing only needs a number.
-        steps = np.clip(np.nan_to_num(update / self.step), -(2.0**62), 2.0**62)
-        return Answer(pack_array(np.rint(steps).astype(np.int64), self.width_bytes), noise.seeded)
+        rate, bound = positive(self.sampling_rate, "sampling_rate"), float(clip_norm)
+        if isinstance(data, DenseTrainingData):
+            from privacy.training import dense_update
+
+            return dense_update.private_update(
+                data, self.shapes, rule, noise, sampling_rate=rate, clip_norm=bound, noise_deviation=deviation
+            )
+        with _needs_torch():
+            from privacy.training.private_update import private_update
+        return private_update(data, rule, noise, sampling_rate=rate, clip_norm=bound, noise_deviation=deviation)
 
     def decode_steps(self, payload: bytes) -> NDArray[np.int64]:
         """The update as one vector of whole grid steps."""
@@ -195,7 +229,8 @@ def _needs_torch() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise MissingExtra(
-            "record-level DP-SGD needs torch; install it with: pip install 'covey[torch]'; nothing was released"
+            "record-level DP-SGD of a torch model needs torch; install it with: pip install 'covey[torch]'; "
+            "nothing was released"
         ) from error
 
 

@@ -26,8 +26,8 @@ from privacy.reporting.page_parts import (
     table,
     text,
     tiles,
+    whole_page,
 )
-from privacy.reporting.page_style import STYLE
 from privacy.reporting.spending import promise_unit
 
 _SHARES = ("pure", "gaussian", "renyi")
@@ -49,13 +49,7 @@ def page_of(fleet: Fleet) -> str:
         _footer(),
     ]
     body = "\n".join(part for part in parts if part)
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        # The page loads nothing and runs nothing, and a browser holds it to that.
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        f"<title>Privacy report</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
-    )
+    return whole_page("Privacy report", body)
 
 
 _GROUPS = {"mechanism": "Spend by mechanism", "purpose": "Spend by purpose", "server": "Spend by server"}

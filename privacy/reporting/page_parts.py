@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from privacy.reporting.amounts import printable
+from privacy.reporting.page_style import STYLE
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,17 @@ Cell = str | Raw
 def text(words: Cell) -> str:
     """Words as HTML. Names in ledgers and receipts are other people's, and may be hostile."""
     return words.markup if isinstance(words, Raw) else html.escape(printable(words))
+
+
+def whole_page(title: str, body: str) -> str:
+    """A page that needs nothing else."""
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        # The page loads nothing and runs nothing, and a browser holds it to that.
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        f"<title>{text(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+    )
 
 
 def paragraph(words: Cell, kind: str = "") -> str:

@@ -52,7 +52,7 @@ def remaining(devices: Sequence[DeviceFigures], names: Sequence[str]) -> str:
     """How much of each share is left, as one histogram a share."""
     from matplotlib.ticker import MaxNLocator
 
-    with _figure(0.5 + min(2.4, 5.9 / len(names)) * len(names)) as figure:
+    with styled_figure(0.5 + min(2.4, 5.9 / len(names)) * len(names)) as figure:
         panels = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
         texts = []
         for axes, name in zip(panels, names, strict=True):
@@ -74,7 +74,7 @@ def timeline(moments: Sequence[Moment], budget: float | None) -> str:
     """ε over time: the median, the middle eight tenths, and the most."""
     from matplotlib import dates
 
-    with _figure(3.1) as figure:
+    with styled_figure(3.1) as figure:
         axes = figure.add_subplot()
         times = [datetime.fromtimestamp(entry.at, UTC) for entry in moments]
         place = dates.date2num(times)  # type: ignore[no-untyped-call]
@@ -110,7 +110,7 @@ def ranked(devices: Sequence[DeviceFigures], budget: float | None) -> str:
     """Every device as one dot, those that revealed most on the left."""
     from matplotlib.ticker import MaxNLocator
 
-    with _figure(3.1) as figure:
+    with styled_figure(3.1) as figure:
         axes = figure.add_subplot()
         epsilons = sorted((device.epsilon for device in devices), reverse=True)
         size = 36 if len(epsilons) <= 50 else 9 if len(epsilons) <= 500 else 3
@@ -151,7 +151,8 @@ def _budget_line(axes: Axes, budget: float | None) -> None:
 
 
 @contextmanager
-def _figure(height_inches: float) -> Iterator[Figure]:
+def styled_figure(height_inches: float) -> Iterator[Figure]:
+    """A figure in the report's style, as wide as its column."""
     import matplotlib
     from matplotlib.figure import Figure
 

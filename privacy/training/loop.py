@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from privacy.training.flat_model import FlatModel
     from privacy.training.per_sample_clipping import PerSampleClipper
+    from privacy.training.step_rule import StepRule
 
 
 class Batches(Protocol):
@@ -36,18 +37,6 @@ class Noise(Protocol):
 
     def add_to(self, vector: Tensor) -> None:
         """`vector` += noise."""
-
-
-@dataclass(frozen=True)
-class StepRule:
-    """Stochastic gradient descent: what is made of the noised sums."""
-
-    steps: int
-    expected_batch_size: float
-    learning_rate: float
-    momentum: float = 0.0
-    proximal: float = 0.0
-    """μ of FedProx: pulls towards the weights that the training started from."""
 
 
 @dataclass(frozen=True)

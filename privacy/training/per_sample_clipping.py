@@ -30,13 +30,11 @@ from privacy.training.layer_gradients import (
     gradient_rows,
     trainable_parameters,
 )
+from privacy.training.step_rule import SLACK
 
 if TYPE_CHECKING:
     from privacy.training.layer_gradients import Sums
     from privacy.training.per_record_loss import PerRecordLoss
-
-# Norms and sums are floats: clipping a thousandth below the norm keeps every record within it all the same.
-SLACK = 1 + 2.0**-10
 
 
 @dataclass(frozen=True)

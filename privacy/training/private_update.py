@@ -11,7 +11,7 @@ from privacy.errors import InvalidTerms
 from privacy.key_stream import KeyStream
 from privacy.training.clipping_choice import ghost_is_faster
 from privacy.training.flat_model import FlatModel, trainable
-from privacy.training.loop import StepRule, Work, train
+from privacy.training.loop import Work, train
 from privacy.training.model_check import check_behaviour, check_layers
 from privacy.training.per_record_loss import PerRecordLoss
 from privacy.training.per_sample_clipping import Batch, PerSampleClipper
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from privacy.mechanisms.dp_sgd import TrainingData
     from privacy.randomness import NoiseSource
     from privacy.tensor_shapes import Shapes
+    from privacy.training.step_rule import StepRule
 
 
 def check_training(data: TrainingData, shapes: Shapes) -> None:

@@ -17,14 +17,15 @@ device waiting for the last of them took ten times as long as doing it all in on
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from privacy.key_stream import KeyStream
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Floats = NDArray[np.float32]
 
@@ -47,13 +48,14 @@ class StepNoise:
     def add_to(self, vector: Tensor) -> None:
         """`vector` += noise, in place; drawn on the CPU wherever `vector` lives."""
         if vector.device.type == "cpu":
-            self._add_to(vector.numpy())
+            self.add_to_array(vector.numpy())
         else:
-            drawn = torch.zeros(len(vector), dtype=vector.dtype)
-            self._add_to(drawn.numpy())
+            drawn = vector.new_zeros(len(vector), device="cpu")
+            self.add_to_array(drawn.numpy())
             vector += drawn.to(vector.device)
 
-    def _add_to(self, vector: NDArray[Any]) -> None:
+    def add_to_array(self, vector: NDArray[Any]) -> None:
+        """The same for a vector of NumPy's, without torch."""
         for start in range(0, len(vector), 2 * _PAIRS):
             part = vector[start : start + 2 * _PAIRS]
             pairs = (len(part) + 1) // 2

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -96,18 +97,21 @@ class PosteriorRoots:
     def of(self, noised: torch.Tensor) -> torch.Tensor:
         """The expected root for each noised count."""
         highest = int(noised.max().clamp(0, self.largest))
-        table = torch.from_numpy(self.table()[: highest + 1]).float().to(noised.device)
+        table = torch.tensor(self.table()[: highest + 1], dtype=torch.float32, device=noised.device)
         # Every count from 0 to `largest` is equally far, up to a factor, from all that lies outside.
         return table[noised.clamp(0, self.largest)]
 
+    @lru_cache(maxsize=4)  # noqa: B019  # few scales in a process
     def table(self) -> Table:
-        """The expected root for each noised count from 0 to `largest`."""
+        """The expected root for each noised count from 0 to `largest`; shared, so not to be written to."""
         count = np.arange(self.largest + 1, dtype=np.float64)
         prior = 1 / (count + 5)
         prior[0] = 0
         prior *= (1 - self.zero) / prior.sum()
         prior[0] = self.zero
-        return self._weighed(prior * np.sqrt(count)) / self._weighed(prior)
+        table: Table = self._weighed(prior * np.sqrt(count)) / self._weighed(prior)
+        table.flags.writeable = False
+        return table
 
     def _weighed(self, weights: Table) -> Table:
         """Σ_c weights(c)·e^(−|z−c|/scale) for each z: one pass up and one pass down instead of all pairs."""

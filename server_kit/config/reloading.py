@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 WHILE_RUNNING = {
     "federation": {"participants", "begin_with", "rounds", "deadline_seconds"},
     "training": {"learning_rate", "batch_size", "momentum"},
-    "guards": {"strikes", "ban_rounds", "messages_at_once", "messages_a_second"},
+    "guards": {"strikes", "ban_rounds"},
     "evaluation": {"every"},
     "log": {"level", "format"},
 }

@@ -42,7 +42,7 @@ _SAMPLE = """\
 # momentum = 0.0
 
 [privacy]
-# "record": DP-SGD on the device hides each of its records. Devices need torch, and enrol with --training record.
+# "record": DP-SGD on the device hides each of its records. Devices enrol with --training record.
 # "device": the update is clipped and noised as a whole, which hides all that the device holds and needs far more
 # devices for the same accuracy. Numbers are taken as written; "1/3" is one too.
 # level = "record"

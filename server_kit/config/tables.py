@@ -15,6 +15,7 @@ from server_kit.config.checking import require
 
 if TYPE_CHECKING:
     from device_sdk.wire.messages import Blob, LocalObjective
+    from server_kit.daemon.blacklist import Leniency
     from server_kit.daemon.gateway import GatewaySettings
     from server_kit.strategy import Strategy
 
@@ -149,6 +150,12 @@ class Guards:
         for name, value in vars(self).items():
             require(0 < value < math.inf, f"{name} must be above 0, got {value}")
 
+    def leniency(self) -> Leniency:
+        """As the blacklist takes them."""
+        from server_kit.daemon.blacklist import Leniency
+
+        return Leniency(self.strikes, self.ban_rounds)
+
     def gateway(self) -> GatewaySettings:
         """As the gateway takes them."""
         from server_kit.daemon.gateway import GatewaySettings
@@ -156,6 +163,8 @@ class Guards:
         return GatewaySettings(
             most_upload_bytes=self.most_upload_bytes,
             most_calls_per_device=self.most_calls_per_device,
+            messages_at_once=self.messages_at_once,
+            messages_a_second=self.messages_a_second,
             silence_seconds=self.silence_seconds,
             certificate_lifetime=timedelta(days=self.certificate_days),
         )

@@ -15,16 +15,11 @@ from device_sdk.wire.errors import Refused
 from device_sdk.wire.messages import CheckIn, Decline, DeviceId, ErrorCode, Goodbye, GoodbyeReason, Hello
 from server_kit.daemon.calls import begin_answer, blocking, in_time
 from server_kit.daemon.refusals import log
-from server_kit.daemon.streams import Stream, Streams
+from server_kit.daemon.streams import Stream, Streams, is_last
 
 if TYPE_CHECKING:
-    from device_sdk.wire.messages import ServerMessage
     from server_kit.daemon.desk import Attendance
     from server_kit.daemon.enclosures import Enclosures
-
-_MESSAGES_AT_ONCE = 500
-_MESSAGES_A_SECOND = 100.0
-"""Far more than the fastest rounds need."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +30,8 @@ class Attending:
     enclosures: Enclosures
     pool: ThreadPoolExecutor
     silence_seconds: float
+    messages_at_once: int
+    messages_a_second: float
     streams: Streams = field(default_factory=Streams)
     _endings: dict[DeviceId, asyncio.Future[None]] = field(default_factory=dict)
 
@@ -44,7 +41,7 @@ class Attending:
         if not isinstance(hello, Hello):
             raise Refused(ErrorCode.OUT_OF_ORDER, "a stream begins with a hello; this one did not")
         stream = self.streams.open(device)
-        heard = _Heard()
+        heard = _Heard(self.messages_at_once, self.messages_a_second)
         try:
             # The desk hears of the end of a device's last stream before it hears of the next.
             if (ending := self._endings.get(device)) is not None:
@@ -67,11 +64,9 @@ class Attending:
             heard.count()
             match decode_from_device(body):
                 case CheckIn() as check_in:
-                    enclosure, answer = await blocking(self.pool, self._answer, device, check_in)
-                    if enclosure is not None:
-                        stream.put_encoded(enclosure)
+                    answer = await blocking(self.pool, self._answer, device, check_in)
                     if answer is not None:
-                        stream.put(answer)
+                        stream.put_encoded(*answer)
                 case Decline() as decline:
                     await blocking(self.pool, self.desk.decline, device, decline)
                 case Goodbye(reason):
@@ -82,9 +77,9 @@ class Attending:
                 case None:
                     pass  # of a newer version; it can do without an answer
 
-    def _answer(self, device: DeviceId, check_in: CheckIn) -> tuple[bytes | None, ServerMessage | None]:
+    def _answer(self, device: DeviceId, check_in: CheckIn) -> tuple[bytes, bool] | None:
         answer = self.desk.check_in(device, check_in)
-        return self.enclosures.before(device, answer), answer
+        return None if answer is None else (self.enclosures.encoded(device, answer), is_last(answer))
 
     async def _speak(self, context: Any, stream: Stream) -> None:
         last = False
@@ -107,15 +102,18 @@ class Attending:
 class _Heard:
     """What a device has said, and how fast."""
 
+    at_once: float
+    a_second: float
     leaving: bool = False
-    allowance: float = _MESSAGES_AT_ONCE
+    spent: float = 0.0
+    """How much of what may be said at once was said and is not earned again yet."""
     at_seconds: float = field(default_factory=time.monotonic)
 
     def count(self) -> None:
         now = time.monotonic()
-        earned = self.allowance + (now - self.at_seconds) * _MESSAGES_A_SECOND
-        self.allowance, self.at_seconds = min(earned, _MESSAGES_AT_ONCE) - 1, now
-        if self.allowance < 0:
+        earned = (now - self.at_seconds) * self.a_second
+        self.spent, self.at_seconds = max(0.0, self.spent - earned) + 1, now
+        if self.spent > self.at_once:
             raise Refused(ErrorCode.TOO_MANY_CALLS, "this device says too much at once; come back later", 60.0)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from server_kit import event_log
+from server_kit.config.reloading import reloadable
 from server_kit.daemon.federation_home import Home
 from server_kit.daemon.lifeline import end_with
 from server_kit.errors import (
@@ -30,6 +31,8 @@ from server_kit.store.bell import Bell
 
 if TYPE_CHECKING:
     from types import FrameType
+
+    from server_kit.config.reloading import Reload
 
 log = logging.getLogger("covey.server")
 
@@ -97,6 +100,17 @@ def run_child(name: str, run: Callable[[Child], None], arguments: list[str]) -> 
         log.error("%s", error, extra={"child": name})  # noqa: TRY400
         return WRONG_SETTINGS if isinstance(error, _FOR_PEOPLE) else 1
     return 0
+
+
+def read_again(home: Home) -> Reload | None:
+    """What the settings' file has for a running process; None, and the log says why, if it makes no sense."""
+    try:
+        result = reloadable(home.config, home.read_settings())
+    except ServerError as error:
+        log.error("settings were not read again", extra={"reason": error})  # noqa: TRY400
+        return None
+    event_log.set_level(result.config.log.level)
+    return result
 
 
 def worker_name(cohort: str) -> str:

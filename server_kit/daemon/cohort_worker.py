@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from server_kit.checkpoints import of_cohort, pack_cohort, pack_folded, unpack_cohort
 from server_kit.daemon.cohort_rows import fill, folded, late_tasks, ticket
 from server_kit.daemon.stored_updates import StoredUpdates
-from server_kit.errors import StoreConflict
+from server_kit.errors import CheckpointError, StoreConflict
 from server_kit.folding import fold
 from server_kit.round import Cohort
 from server_kit.selection import Uniform
@@ -67,18 +67,23 @@ class CohortWorker:
         record = self.record()
         if record is None or self._awaits_digest(record):
             return False
+        try:
+            return self._step(record)
+        except (CheckpointError, StoreConflict):
+            if self.record() is not None:
+                raise
+            # The cohort was merged while we worked: what we had belongs to others now.
+            log.info("a step was given up", extra={"cohort": self.cohort})
+            return False
+
+    def _step(self, record: CohortRecord) -> bool:
         tasks = self.store.tasks(self.cohort)
         begun = self._begun(record)
         if begun is None and not self._due(record, tasks):
             return False
-        try:
-            decided = begun or self._decide(record, tasks)
-            with self.meter.timing("covey_fold_seconds", cohort=self.cohort):
-                self._fold(record, decided, tasks)
-        except StoreConflict:
-            # The cohorts have changed while we worked: what we had belongs to others now.
-            log.info("a step was given up", extra={"cohort": self.cohort})
-            return False
+        decided = begun or self._decide(record, tasks)
+        with self.meter.timing("covey_fold_seconds", cohort=self.cohort):
+            self._fold(record, decided, tasks)
         return True
 
     def record(self) -> CohortRecord | None:
@@ -129,9 +134,10 @@ class CohortWorker:
         state.arrived = list(tickets)
         cohort = self._at_work(state, tickets)
         made = fold(cohort, self.plan.strategy, decided.at_seconds, dict(record.facts))
-        if self.evaluate is not None:
-            accuracy = self.evaluate(state.model, state.round)
-            made = replace(made, outcome=replace(made.outcome, accuracy=accuracy))
+        outcome = replace(made.outcome, latencies_seconds=_latencies(used))
+        if self.evaluate is not None and (tested := self.evaluate(state.model, state.round)) is not None:
+            outcome = replace(outcome, accuracy=tested.accuracy, loss=tested.loss)
+        made = replace(made, outcome=outcome)
         name = self.checkpoints.write(of_cohort(self.cohort), state.version, pack_cohort(state))
         report = self.checkpoints.write(report_line(self.cohort), state.version, pack_folded(made))
         after = replace(
@@ -158,3 +164,11 @@ class CohortWorker:
         )
         # Whom to ask is the coordinator's affair.
         return Cohort(state, Uniform(), strategy.aggregator, self._pace, shelf, self.plan.seed)
+
+
+def _latencies(tasks: Sequence[TaskRecord]) -> dict[str, float]:
+    return {
+        task.device: task.arrived_at_seconds - task.asked_at_seconds
+        for task in tasks
+        if task.arrived_at_seconds is not None
+    }

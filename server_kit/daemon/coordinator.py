@@ -25,9 +25,9 @@ from server_kit.daemon.cohort_rows import standing
 from server_kit.daemon.cohort_worker import report_line
 from server_kit.daemon.federation_records import FederationRecords
 from server_kit.daemon.live_fleet import booked, changed
+from server_kit.daemon.telling import Homes, change_told, selection_mix, step_told
 from server_kit.errors import StoreConflict
-from server_kit.interfaces import Split
-from server_kit.store.protocol import Asking, CohortRecord, CohortState, Digest, FoldState, Happening, Store, TaskState
+from server_kit.store.protocol import Asking, CohortRecord, CohortState, Digest, FoldState, Store, TaskState
 
 if TYPE_CHECKING:
     from device_sdk.wire.messages import ServerMessage
@@ -93,6 +93,7 @@ class Coordinator:
     _kept: FederationRecords = field(init=False)
     _endings: int = 0
     """Tasks that had ended without an answer when rows were read last."""
+    _homes: Homes = field(default_factory=Homes)
     _idle_since: dict[CohortId, float] = field(default_factory=dict)
     _absent_since: dict[DeviceId, float] = field(default_factory=dict)
 
@@ -106,6 +107,11 @@ class Coordinator:
         fleet.splits = self._kept.splits()
         pretraining.settle(self.federation.state.views)
         self._tell_desk()
+
+    def adopt(self, plan: Plan, patience: Patience) -> None:
+        """Go on with other settings."""
+        self.patience = patience
+        self.plan = self._kept.plan = self.federation.plan = plan
 
     def step(self) -> None:
         """Do what can be done now."""
@@ -160,9 +166,13 @@ class Coordinator:
         self._read_rows()
         self._kept.take_up(fold, others)
         before = set(self.federation.state.cohorts)
+        self._homes.note(folded.outcome.selected, fold.cohort)
+        mix = selection_mix(folded.outcome, self.federation.state.views)
         change = self.federation.digest(folded)
         records = self._kept.rewritten(change, before)
-        happenings = [_stepped(fold, folded), *([] if change is None else [_changed(change, self.clock())])]
+        happenings = [step_told(fold, folded.outcome, self._homes.size(fold.cohort), mix)]
+        if change is not None:
+            happenings.append(change_told(change, self.clock()))
         if self.reports is not None:
             happenings += self.reports.collected(fold.cohort, self.clock())
         self.store.digest(
@@ -233,6 +243,8 @@ class Coordinator:
         told.open_rounds = {leaf: self._kept.records[leaf].round for leaf in leaves}
         self.meter.gauge("covey_cohorts", len(leaves))
         self.meter.fact("leaves", list(leaves))
+        deadline = self.plan.strategy.pace(self.plan.participants, len(leaves)).deadline_seconds
+        self.meter.fact("deadline_seconds", deadline if math.isfinite(deadline) else None)
 
     # Asking devices
 
@@ -268,8 +280,9 @@ class Coordinator:
             cohort = self.federation.cohort(leaf)
             open_now = self._kept.records[leaf].opened_at_seconds is not None
             if not open_now:
-                wanted = True
                 self._idle_since.setdefault(leaf, now_seconds)
+                # With fewer no round is opened, and to find that out by asking takes a while.
+                wanted = wanted or waiting >= self._least_waiting(leaf)
             elif cohort.deadline_seconds() <= now_seconds or cohort.wanted(now_seconds) > 0:
                 wanted = True
         return wanted
@@ -289,7 +302,7 @@ class Coordinator:
         change = self.federation.begin()
         self.federation.memory[FOUNDED] = True
         records = self._kept.rewritten(change, before)
-        happenings = [] if change is None else [_changed(change, self.clock())]
+        happenings = [] if change is None else [change_told(change, self.clock())]
         self.store.digest(
             Digest(
                 None,
@@ -311,9 +324,12 @@ class Coordinator:
         records = [booked(task, task.model.version, now_seconds) for task in tasks]
         rounds = []
         for leaf in sorted({task.cohort for task in tasks}):
-            standing_now = standing(self.federation.state.cohorts[leaf], self._kept.records[leaf])
+            state = self.federation.state.cohorts[leaf]
+            standing_now = standing(state, self._kept.records[leaf])
             rounds.append(replace(standing_now, facts=self.federation.facts(leaf)))
             self._idle_since.pop(leaf, None)
+            if not self.plan.strategy.is_asynchronous:
+                self.desk.told.out_when_due[leaf] = len(state.asked) + len(state.arrived) - state.needed
         self.store.ask(Asking(records, rounds))
         self._kept.records |= {record.cohort: record for record in rounds}
         self.hand_out(tasks, records)
@@ -349,21 +365,3 @@ class Coordinator:
             for device in self.desk.presence.waiting():
                 self.push(device, ComeBack(_REST_SECONDS))
                 self.desk.presence.busy(device)
-
-
-def _stepped(fold: FoldRecord, folded: Folded) -> Happening:
-    outcome = folded.outcome
-    facts = {
-        "round": outcome.round,
-        "selected": len(outcome.selected),
-        "arrived": len(outcome.arrived),
-        "seconds": round(outcome.duration_seconds, 3),
-        **({} if outcome.accuracy is None else {"accuracy": outcome.accuracy}),
-    }
-    return Happening("round", fold.at_seconds, fold.cohort, facts)
-
-
-def _changed(change: Change, now_seconds: float) -> Happening:
-    kind = "split" if isinstance(change.decision, Split) else "merge"
-    facts = {"children": list(change.children), "why": change.decision.reason}
-    return Happening(kind, now_seconds, change.decision.cohort, facts)

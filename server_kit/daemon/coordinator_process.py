@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING
 import torch
 
 from device_sdk.wire.messages import UpdateHeader
+from device_sdk.wire.one_heap import share_one_heap
 from server_kit import event_log
-from server_kit.config import check_policy, reloadable
-from server_kit.daemon.child import Child, run_child, worker_name
+from server_kit.config import check_policy
+from server_kit.daemon.child import Child, read_again, run_child, worker_name
 from server_kit.daemon.coordinator import Bells, Coordinator, Patience
 from server_kit.daemon.device_reports import DeviceReports
 from server_kit.daemon.enrolment import EnrolmentDesk, EnrolmentServer
 from server_kit.daemon.event_loop import EventLoop
 from server_kit.daemon.gateway import Gateway
+from server_kit.daemon.handshakes import HandshakeWatch
 from server_kit.daemon.invitations import Invitations
 from server_kit.daemon.lifeline import LeaseKeeper
 from server_kit.daemon.live_desk import Identity, LiveDesk
@@ -29,8 +31,10 @@ from server_kit.daemon.model_shelf import ModelShelf
 from server_kit.daemon.planning import plan_of
 from server_kit.daemon.pretraining import Pretraining
 from server_kit.daemon.questions import Questions
+from server_kit.daemon.refusal_counts import RefusalCounts
 from server_kit.daemon.spool import Spool
 from server_kit.daemon.task_writer import TaskWriter
+from server_kit.errors import InvalidSetting
 from server_kit.metrics import Meter
 from server_kit.store.bell import ring
 
@@ -67,9 +71,19 @@ class Wiring:
             wake=self.wake,
             arrived=self.arrived,
             on_silence=self.questions.settled,
+            leniency=config.guards.leniency(),
         )
+        self.refusals = RefusalCounts(store)
         settings = config.guards.gateway()
-        self.gateway = Gateway(self.desk, store.register, self.authority, Spool(home.spool), loop, settings=settings)
+        self.gateway = Gateway(
+            self.desk,
+            store.register,
+            self.authority,
+            Spool(home.spool),
+            loop,
+            settings=settings,
+            on_refusal=self.refusals.count,
+        )
         bells = Bells(
             lambda cohort: ring(home.directory, worker_name(cohort)), lambda: ring(home.directory, "supervisor")
         )
@@ -124,7 +138,8 @@ class Wiring:
         """A release is durable: whoever waits for it is woken."""
         header = arrival.header
         if isinstance(header, UpdateHeader):
-            ring(self.home.directory, worker_name(header.cohort))
+            if self.desk.may_be_due(header):
+                ring(self.home.directory, worker_name(header.cohort))
             if self.plan.strategy.is_asynchronous:
                 ring(self.home.directory, NAME)
         else:
@@ -139,11 +154,14 @@ class Wiring:
 
     def reload(self) -> None:
         """Take up what may change while the server runs, and say what may not."""
-        result = reloadable(self.home.config, self.home.read_settings())
+        result = read_again(self.home)
+        if result is None:
+            return
         self.home = replace(self.home, config=result.config)
-        event_log.set_level(result.config.log.level)
-        self.coordinator.patience = _patience(self.home)
-        self.coordinator.federation.plan = self.plan = plan_of(self.home)
+        self.desk.blacklist.leniency = result.config.guards.leniency()
+        self.fleet.writer.deadline_seconds = result.config.federation.deadline_seconds
+        self.plan = plan_of(self.home)
+        self.coordinator.adopt(self.plan, _patience(self.home))
         log.info("settings were read again", extra={"changed": ", ".join(result.changed) or "nothing"})
         for refused in result.refused:
             log.warning("this setting cannot change while the server runs; restart it", extra={"setting": refused})
@@ -154,7 +172,7 @@ def listening(wiring: Wiring) -> Iterator[None]:
     """Be open for devices and strangers."""
     home, listen = wiring.home, wiring.home.config.listen
     certificate = home.server_certificate()
-    port = wiring.gateway.start(listen.gateway, certificate)
+    port = _opened(wiring.gateway, "gateway", listen.gateway, certificate)
     desk = EnrolmentDesk(
         wiring.authority,
         Invitations(wiring.store.invitations),
@@ -163,7 +181,7 @@ def listening(wiring: Wiring) -> Iterator[None]:
         listen.gateway_address,
     )
     wiring.enrolment = enrolment = EnrolmentServer(desk, wiring.loop)
-    enrolment.start(listen.enrolment, certificate)
+    _opened(enrolment, "enrolment", listen.enrolment, certificate)
     log.info("devices can connect", extra={"port": port})
     wiring.meter.fact("listening", value=True)
     try:
@@ -172,11 +190,24 @@ def listening(wiring: Wiring) -> Iterator[None]:
         enrolment.close(grace_seconds=0)
         wiring.gateway.close(grace_seconds=2.0)
         wiring.desk.close()
+        wiring.refusals.flush()
+
+
+def _opened(server: Gateway | EnrolmentServer, door: str, address: str, certificate: ServerCertificate) -> int:
+    try:
+        return server.start(address, certificate)
+    except (OSError, RuntimeError) as error:
+        # gRPC's own words say no more.
+        raise InvalidSetting(
+            f"[listen] {door}: {address} cannot be listened at; another process has it, or it is not this machine's; "
+            "nothing was started"
+        ) from error
 
 
 def coordinate(child: Child) -> None:
     """Run the federation until told to stop."""
     home = child.home
+    share_one_heap()
     torch.set_num_threads(1)
     plan = plan_of(home)
     check_policy(home.config, plan.strategy)
@@ -185,6 +216,8 @@ def coordinate(child: Child) -> None:
         stack.callback(store.close)
         keeper = LeaseKeeper(store, NAME)
         stack.callback(keeper.close)
+        stack.enter_context(HandshakeWatch(home.run / "native.log"))
+        event_log.set_up(home.config.log, NAME)  # past the watch
         loop = stack.enter_context(EventLoop())
         wiring = Wiring(child, store, plan, keeper, loop)
         wiring.coordinator.begin(wiring.fleet, wiring.pretraining)
@@ -215,6 +248,7 @@ class _Loop:
         wiring.meter.gauge("covey_devices_connected", len(wiring.desk.presence.here()))
         wiring.meter.gauge("covey_devices_waiting", len(wiring.desk.presence.waiting()))
         wiring.meter.beat()
+        wiring.refusals.flush()
         wiring.coordinator.step()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,8 +15,17 @@ from server_kit.models import initial_model
 if TYPE_CHECKING:
     from server_kit.daemon.federation_home import Home
 
-Evaluate = Callable[[torch.Tensor, int], float | None]
-"""The share of examples that a model gets right in this round; None in rounds without a test."""
+
+@dataclass(frozen=True)
+class Tested:
+    """The share of examples that a model gets right, and the mean cross-entropy of its answers."""
+
+    accuracy: float
+    loss: float
+
+
+Evaluate = Callable[[torch.Tensor, int], Tested | None]
+"""How a model does in this round; None in rounds without a test."""
 
 _AT_ONCE = 1024
 
@@ -33,17 +43,18 @@ def evaluator(home: Home, compute: str) -> Evaluate | None:
         )
     module, layout, (x, y) = initial.module.to(compute), initial.layout, _examples(settings.validation, compute)
 
-    def evaluate(model: torch.Tensor, round_number: int) -> float | None:
+    def evaluate(model: torch.Tensor, round_number: int) -> Tested | None:
         if round_number % settings.every:
             return None
         layout.write(model, module)
         module.eval()
+        right, loss, count = 0, 0.0, max(1, len(x))
         with torch.no_grad():
-            right = sum(
-                int((module(x[start : start + _AT_ONCE]).argmax(dim=1) == y[start : start + _AT_ONCE]).sum())
-                for start in range(0, len(x), _AT_ONCE)
-            )
-        return right / max(1, len(x))
+            for start in range(0, len(x), _AT_ONCE):
+                answers, truth = module(x[start : start + _AT_ONCE]), y[start : start + _AT_ONCE]
+                right += int((answers.argmax(dim=1) == truth).sum())
+                loss += float(torch.nn.functional.cross_entropy(answers, truth, reduction="sum"))
+        return Tested(right / count, loss / count)
 
     return evaluate
 

@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from device_sdk.wire.codec import decode, encode, encode_from_server
-from device_sdk.wire.messages import ComeBack, Goodbye, GoodbyeReason, RenewalReply, RenewalRequest
+from device_sdk.wire.codec import decode, encode
+from device_sdk.wire.messages import GoodbyeReason, RenewalReply, RenewalRequest
 from device_sdk.wire.services import FEDERATION
 from server_kit.daemon.attending import Attending
 from server_kit.daemon.authority import DEVICE_LIFETIME
 from server_kit.daemon.calls import Calls, blocking
 from server_kit.daemon.doorkeeper import Doorkeeper, identity_of, revoked
 from server_kit.daemon.enclosures import Enclosures
-from server_kit.daemon.refusals import log, refuse
+from server_kit.daemon.refusals import REFUSALS, log, reason_of, refuse
+from server_kit.daemon.streams import is_last
 from server_kit.daemon.transfers import Transfers
 from server_kit.daemon.transport import ShownCertificate, server_options
 
@@ -46,6 +47,9 @@ class GatewaySettings:
 
     most_upload_bytes: int = 1 << 30
     most_calls_per_device: int = 6
+    messages_at_once: int = 500
+    messages_a_second: float = 100.0
+    """What a device may say on its stream: far more than the fastest rounds need."""
     silence_seconds: float = 120.0
     """A transfer in which no piece moves, or a stream without its hello, for so long is cut."""
     sweep_seconds: float = 5.0
@@ -57,7 +61,10 @@ class GatewaySettings:
 
 
 class Gateway:
-    """Serves a desk to devices. Its methods may be called from any thread but the event loop's."""
+    """Serves a desk to devices. Its methods may be called from any thread but the event loop's.
+
+    `on_refusal` hears of every refusal, by reason and device, on the event loop.
+    """
 
     def __init__(
         self,
@@ -68,14 +75,23 @@ class Gateway:
         loop: EventLoop,
         *,
         settings: GatewaySettings | None = None,
+        on_refusal: Callable[[str, DeviceId | None], None] = lambda _, __: None,
     ) -> None:
         self._settings = settings = settings or GatewaySettings()
+        self._on_refusal = on_refusal
         self._authority, self._spool, self._loop = authority, spool, loop
         self._doorkeeper = Doorkeeper(register)
         self._calls = Calls(settings.most_calls_per_device)
         self._pool = ThreadPoolExecutor(settings.desk_threads, thread_name_prefix="covey-desk")
         self._enclosures = Enclosures(desk)
-        self._attending = Attending(desk, self._enclosures, self._pool, settings.silence_seconds)
+        self._attending = Attending(
+            desk,
+            self._enclosures,
+            self._pool,
+            settings.silence_seconds,
+            settings.messages_at_once,
+            settings.messages_a_second,
+        )
         self._transfers = Transfers(desk, spool, self._pool, settings.silence_seconds, settings.most_upload_bytes)
         self._server: Any = None
         self._shown: ShownCertificate | None = None
@@ -99,15 +115,8 @@ class Gateway:
         stream = self._attending.streams.find(device)
         if stream is None or self._loop.loop.is_closed():
             return False
-        body, last = encode_from_server(message), isinstance(message, ComeBack | Goodbye)
-        enclosure = self._enclosures.before(device, message)
-
-        def put() -> None:
-            if enclosure is not None:
-                stream.put_encoded(enclosure)
-            stream.put_encoded(body, last=last)
-
-        self._loop.loop.call_soon_threadsafe(put)
+        body = self._enclosures.encoded(device, message)
+        self._loop.loop.call_soon_threadsafe(stream.put_encoded, body, is_last(message))
         return True
 
     def connected(self) -> set[DeviceId]:
@@ -165,6 +174,8 @@ class Gateway:
                 enrolled = self._doorkeeper.admit(identity)
                 return await self._calls.run(identity, handle(enrolled, request, context))
             except Exception as error:
+                if isinstance(error, REFUSALS):
+                    self._on_refusal(reason_of(error), device)
                 await refuse(context, error, device)
 
         return call

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from device_sdk.wire.codec import decode
@@ -30,8 +31,10 @@ from privacy.receipts import Receipt
 from privacy.tensor_shapes import size_of
 from server_kit.cohort_tree import lineage
 from server_kit.daemon import norms
+from server_kit.daemon.blacklist import Blacklist
 from server_kit.daemon.group_commit import GroupCommit
 from server_kit.daemon.presence import Presence
+from server_kit.daemon.refusals import Misconduct
 from server_kit.interfaces import CheckIn
 from server_kit.store.protocol import Arrival, TaskRecord, TaskState
 
@@ -41,14 +44,18 @@ if TYPE_CHECKING:
     from device_sdk.wire.messages import CheckIn as WireCheckIn
     from device_sdk.wire.messages import Decline, DeviceId, GridEncoding, ReleaseHeader, ServerMessage
     from privacy.keys import SigningKey
+    from server_kit.daemon.blacklist import Leniency
     from server_kit.daemon.feedback_mac import FeedbackSeal
     from server_kit.daemon.model_shelf import ModelShelf
     from server_kit.daemon.spool import Parcel
     from server_kit.store.protocol import Store
 
 _PIECE_NUMBERS = 1 << 18
+_MOST_KNOWN_RECEIPTS = 10_000
 _PAUSE_SECONDS = 60.0
 """For a device that has declined a task."""
+_BAN_SECONDS = 600.0
+"""After which a device on the blacklist may ask whether it still is."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,8 @@ class Told:
     cohorts: Cohorts = field(default_factory=lambda: Cohorts(("0",)))
     open_rounds: dict[str, int] = field(default_factory=dict)
     """The round that each cohort is in: a task of an earlier one is not worth beginning."""
+    out_when_due: dict[str, int] = field(default_factory=dict)
+    """How many devices may still be out when a cohort's round can end."""
 
 
 class LiveDesk:
@@ -85,6 +94,7 @@ class LiveDesk:
         wake: Callable[[], None],
         arrived: Callable[[Arrival], None],
         on_silence: Callable[[DeviceId, str], None] = lambda _, __: None,
+        leniency: Leniency | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.presence = Presence()
@@ -95,6 +105,8 @@ class LiveDesk:
         self._identity = identity
         self._arrived, self._on_silence = arrived, on_silence
         self._declined: dict[DeviceId, float] = {}
+        self._newest: dict[bytes, Receipt] = {}
+        self.blacklist = Blacklist(store, leniency)
         self._commit = GroupCommit(store, clock, self._kept)
         self._mutex = threading.Lock()
         self._out: dict[DeviceId, TaskRecord] = {}
@@ -111,6 +123,16 @@ class LiveDesk:
         """The tasks that devices have, or are to be given."""
         with self._mutex:
             return list(self._out.values())
+
+    def may_be_due(self, header: UpdateHeader) -> bool:
+        """Whether, after this update, a worker may have enough for its cohort's next model; in doubt it looks."""
+        cohort, round_number = header.cohort, header.round
+        may_be_out = self.told.out_when_due.get(cohort)
+        if may_be_out is None or self.told.open_rounds.get(cohort) != round_number:
+            return True
+        with self._mutex:
+            out = sum((record.cohort, record.round) == (cohort, round_number) for record in self._out.values())
+        return out <= may_be_out
 
     def give_up(self, record: TaskRecord) -> None:
         """Count on this task no longer; what still comes is acknowledged and not used."""
@@ -137,7 +159,10 @@ class LiveDesk:
         if self._clock() < self._declined.get(device, 0.0):
             # It would only decline again.
             return ComeBack(_PAUSE_SECONDS)
-        self.presence.ready(self._claimed(device, check_in.affinity))
+        claimed = self._claimed(device, check_in.affinity)
+        if self.blacklist.is_banned(device, self._round):
+            return ComeBack(_BAN_SECONDS)
+        self.presence.ready(claimed)
         self._wake()
         return None
 
@@ -167,7 +192,7 @@ class LiveDesk:
 
     def announce(self, device: DeviceId, header: ReleaseHeader) -> UploadAccepted | None:
         receipt = Receipt.from_json(header.receipt)
-        if self._store.last_receipt(receipt.device_key) == receipt:
+        if self._last_receipt(receipt.device_key) == receipt:
             return UploadAccepted(self._countersigned(receipt), repeated=True)
         if isinstance(header, UpdateHeader):
             _check_header(self._task_of(device, header), header)
@@ -181,12 +206,34 @@ class LiveDesk:
         if isinstance(header, UpdateHeader):
             self._check_length(self._task_of(device, header), header.encoding, parcel)
         payload = parcel.read() if parcel.path is None else parcel.path
-        shelf = _Keeping(self._store, self._commit, device, header, payload)
+        shelf = _Keeping(self, device, header, payload)
         receipts = ReceiptDesk(self._identity.server, self._identity.key, shelf)
         accepted = receipts.accept(receipt, header.payload.sha256.hex(), enrolled.ledger_key)
         return UploadAccepted(accepted.countersignature.to_json(), accepted.repeated)
 
     # Inside
+
+    @property
+    def _round(self) -> int:
+        """How far the cohort is that is furthest."""
+        return max(self.told.open_rounds.values(), default=0)
+
+    def _last_receipt(self, device_key: bytes) -> Receipt | None:
+        """The newest that we know of. It may be outdated where there are several gateways: the store decides."""
+        known = self._newest.get(device_key)
+        return self._store.last_receipt(device_key) if known is None else known
+
+    def _keep(self, arrival: Arrival) -> bool:
+        """Store a release with its receipt; whether it was the next."""
+        key = arrival.receipt.device_key
+        if len(self._newest) >= _MOST_KNOWN_RECEIPTS:
+            self._newest.clear()
+        kept = self._commit.keep(arrival)
+        if kept:
+            self._newest[key] = arrival.receipt
+        else:
+            self._newest.pop(key, None)
+        return kept
 
     def _countersigned(self, receipt: Receipt) -> bytes:
         return ReceiptDesk(self._identity.server, self._identity.key, MemoryShelf()).countersign(receipt).to_json()
@@ -228,7 +275,8 @@ class LiveDesk:
         if evidence is None or evidence.cohort not in lineage(claim.cohort):
             return CheckIn(device, claim.cohort)
         if not self._seal.holds(device, evidence):
-            self._store.count_refusal("forged affinity", device, self._clock())
+            if not self.blacklist.is_banned(device, self._round):
+                self.blacklist.strike(device, self._round, self._clock())
             return CheckIn(device)
         # What was said about a cohort's sub-clusters says nothing about those of its children.
         sub_cluster = evidence.sub_cluster if evidence.cohort == claim.cohort else None
@@ -240,13 +288,20 @@ class LiveDesk:
             record = self._store.task(header.task)
         if record is None or record.device != device or not record.message:
             raise Refused(ErrorCode.NOT_ASKED, "this task is not the device's, or it is over; nothing was taken")
-        return decode(Task, record.message)
+        return _task_in(record.message)
 
     def _check_length(self, task: Task, encoding: GridEncoding, parcel: Parcel) -> None:
         if norms.length(task, encoding, _pieces(parcel, encoding.width_bytes)) > norms.longest(task):
-            raise Refused(
-                ErrorCode.MALFORMED, "this update is longer than its task's clipping and noise allow; it was not taken"
+            raise Misconduct(
+                "out of norm",
+                ErrorCode.MALFORMED,
+                "this update is longer than its task's clipping and noise allow; it was not taken",
             )
+
+
+@lru_cache(maxsize=64)  # asked for when an update is announced and when it has come
+def _task_in(message: bytes) -> Task:
+    return decode(Task, message)
 
 
 def _check_header(task: Task, header: UpdateHeader) -> None:
@@ -257,7 +312,9 @@ def _check_header(task: Task, header: UpdateHeader) -> None:
         header.encoding.count != size_of(released_shapes(task))
         or header.encoding.width_bytes != mechanism_of(task).width_bytes
     ):
-        raise Refused(ErrorCode.MALFORMED, "this update has another size than its task's; nothing was taken")
+        raise Misconduct(
+            "another size", ErrorCode.MALFORMED, "this update has another size than its task's; nothing was taken"
+        )
 
 
 def _pieces(parcel: Parcel, width_bytes: int) -> Iterator[bytes]:
@@ -274,17 +331,16 @@ def _pieces(parcel: Parcel, width_bytes: int) -> Iterator[bytes]:
 class _Keeping:
     """The store's receipts as `ReceiptDesk` wants them, for one release: its receipt is added with its bytes."""
 
-    store: Store
-    commit: GroupCommit
+    desk: LiveDesk
     device: DeviceId
     header: ReleaseHeader
     payload: bytes | Path
 
     def last(self, device_key: bytes) -> Receipt | None:
-        return self.store.last_receipt(device_key)
+        return self.desk._last_receipt(device_key)
 
     def find(self, device_key: bytes, sequence: int) -> Receipt | None:
-        return self.store.find_receipt(device_key, sequence)
+        return self.desk._store.find_receipt(device_key, sequence)
 
     def add(self, receipt: Receipt, after: Receipt | None) -> bool:
-        return self.commit.keep(Arrival(self.device, self.header, receipt, after, self.payload))
+        return self.desk._keep(Arrival(self.device, self.header, receipt, after, self.payload))

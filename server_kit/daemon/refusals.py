@@ -50,8 +50,22 @@ def refusal_of(error: Exception) -> Refused:
     )
 
 
+class Misconduct(Refused):
+    """A refusal that is counted under a name of its own."""
+
+    def __init__(self, reason: str, code: ErrorCode, message: str) -> None:
+        super().__init__(code, message)
+        self.reason = reason
+
+
+def reason_of(error: Exception) -> str:
+    """Under which name a refusal is counted."""
+    named = getattr(error, "reason", "") if isinstance(error, Misconduct | ReceiptRefused) else ""
+    return str(named) or refusal_of(error).code.name.lower().replace("_", " ")
+
+
 async def refuse(context: Any, error: Exception, device: DeviceId | None) -> NoReturn:
-    """End a call with a refusal, and note it."""
+    """End a call with a refusal, and log it."""
     refusal = refusal_of(error)
     fields = {"code": refusal.code.name.lower(), "device": device, "peer": context.peer()}
     if isinstance(error, REFUSALS):

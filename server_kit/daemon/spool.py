@@ -45,7 +45,7 @@ class Parcel:
 
 
 class Intake:
-    """One upload as it arrives. All but `take` block on the disk."""
+    """One upload as it arrives. Its methods block on the disk."""
 
     def __init__(self, blob: Blob, path: Path, others: str) -> None:
         self._blob, self._path, self._others = blob, path, others
@@ -68,20 +68,17 @@ class Intake:
             self._hash.update(piece)
             self.received += len(piece)
 
-    def take(self, chunk: Chunk) -> None:
-        """Check and hash the next piece, to be written; `Refused` for one out of place or beyond the declared end."""
+    def add(self, chunk: Chunk) -> None:
+        """Take the next piece; `Refused` for one that is out of place or beyond the declared end."""
         if not fits(chunk, self.received, self._blob):
             raise Refused(
                 ErrorCode.OUT_OF_ORDER, "a piece of this upload is out of place or beyond its end; it was not used"
             )
-        self._hash.update(chunk.data)
-        self.received += len(chunk.data)
-
-    def write(self, chunk: Chunk) -> None:
-        """Write what was taken, in the same order."""
         if self._file is None:
             raise ValueError("this upload is not open; nothing was written")
         self._file.write(chunk.data)
+        self._hash.update(chunk.data)
+        self.received += len(chunk.data)
 
     def finish(self) -> Parcel:
         """The whole upload, if its bytes are those that were announced; else it begins again from nothing."""

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 _MOST_WAITING = 32
 
 
+def is_last(message: ServerMessage) -> bool:
+    """Whether a stream ends with this message."""
+    return isinstance(message, ComeBack | Goodbye)
+
+
 class Stream:
     """What waits to be sent to one device. Lives on the event loop."""
 
@@ -33,9 +38,9 @@ class Stream:
             self._waiting.put_nowait(item)
 
     def put(self, message: ServerMessage) -> None:
-        self.put_encoded(encode_from_server(message), last=isinstance(message, ComeBack | Goodbye))
+        self.put_encoded(encode_from_server(message), is_last(message))
 
-    def put_encoded(self, body: bytes, *, last: bool = False) -> None:
+    def put_encoded(self, body: bytes, last: bool) -> None:
         """Send this next; nothing follows what is `last`. A device that lets too much pile up has lost the rest."""
         if self._closed:
             return

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from server_kit import event_log
 from server_kit.config import check_policy
-from server_kit.daemon.child import WRONG_SETTINGS, Signals, child_environment, command_of, worker_name
+from server_kit.daemon.child import WRONG_SETTINGS, Signals, child_environment, command_of, read_again, worker_name
+from server_kit.errors import StoreError
 from server_kit.metrics import Meter
 from server_kit.store.bell import Bell
 
@@ -97,11 +98,16 @@ class Supervisor:
                 self._start(child)
         if self.signals.reload.is_set():
             self.signals.reload.clear()
+            read_again(self.home)
             self._signal_all(signal.SIGHUP)
 
     def _match_workers(self) -> None:
         """One worker for each cohort that trains."""
-        wanted = {worker_name(record.cohort): record.cohort for record in self.store.cohorts()}
+        try:
+            wanted = {worker_name(record.cohort): record.cohort for record in self.store.cohorts()}
+        except StoreError as error:
+            log.warning("the store cannot be read; workers stay as they are", extra={"reason": error})
+            return
         for name, cohort in wanted.items():
             if name not in self.children:
                 self.children[name] = Managed(name, "server_kit.daemon.worker_process", (cohort,))

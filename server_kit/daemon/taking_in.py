@@ -16,10 +16,7 @@ _MOST_WAITING = 2
 
 
 class TakingIn:
-    """Writes pieces in a thread, in their order, while further ones are read. Lives on the event loop.
-
-    They are hashed right here: that takes less than handing them over does, and only a disk can keep others waiting.
-    """
+    """Hashes and writes pieces in a thread, in their order, while further ones are read. Lives on the event loop."""
 
     def __init__(self, intake: Intake, pool: ThreadPoolExecutor) -> None:
         self._intake, self._pool = intake, pool
@@ -28,7 +25,6 @@ class TakingIn:
 
     async def put(self, chunk: Chunk) -> None:
         """Take a piece; waits while too many do. Raises what went wrong with this one or any before it."""
-        self._intake.take(chunk)
         self._waiting.append(chunk)
         self._work_on()
         if len(self._waiting) > _MOST_WAITING:
@@ -56,7 +52,7 @@ class TakingIn:
 
     def _work(self) -> None:
         while self._waiting:
-            self._intake.write(self._waiting.popleft())
+            self._intake.add(self._waiting.popleft())
 
     async def _pause(self) -> None:
         if self._working is not None:

@@ -9,9 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from server_kit import event_log
-from server_kit.config import reloadable
-from server_kit.daemon.child import Child, run_child, worker_name
+from server_kit.daemon.child import Child, read_again, run_child, worker_name
 from server_kit.daemon.cohort_worker import CohortWorker
 from server_kit.daemon.evaluating import evaluator
 from server_kit.daemon.lifeline import LeaseKeeper
@@ -44,9 +42,8 @@ def work(child: Child, cohort: str) -> None:
             meter.beat()
             if child.signals.reload.is_set():
                 child.signals.reload.clear()
-                renewed = reloadable(home.config, home.read_settings()).config
-                event_log.set_level(renewed.log.level)
-                worker.plan = plan_of(replace(home, config=renewed))
+                if (result := read_again(home)) is not None:
+                    worker.plan = plan_of(replace(home, config=result.config))
             if worker.step():
                 ring(home.directory, "coordinator")
             elif worker.record() is None:

@@ -1,7 +1,19 @@
-"""A process that shows how the federation does, and changes nothing: health, metrics and later the dashboard."""
+"""A process that shows how the federation does, and changes nothing: health, metrics and the dashboard."""
 
 from __future__ import annotations
 
-from server_kit.observer.app import create_app
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from server_kit.observer.app import create_app
 
 __all__ = ["create_app"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the pages when they are asked for: they need the dashboard, and the dashboard looks at health."""
+    if name not in __all__:
+        raise AttributeError(name)
+    from server_kit.observer import app
+
+    return app.create_app

@@ -1,13 +1,13 @@
-"""The observer's pages: `/healthz`, `/readyz` and `/metrics`. Whoever reaches the port may read them.
+"""The observer's pages: `/healthz`, `/readyz`, `/metrics` and the dashboard.
 
-There is no password, so the port is on loopback, and there a request under any other name than this machine's is
-refused: a page in somebody's browser could otherwise make it ask (DNS rebinding).
+On loopback there is no password, so a request under any other name than this machine's is refused: a page in
+somebody's browser could otherwise make it ask (DNS rebinding). From elsewhere a token is needed (`dashboard.access`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,10 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
+from server_kit.dashboard import Guard, ReadingOnly, Sight, access_of, dashboard_routes
+from server_kit.dashboard.access import LOCAL_NAMES
 from server_kit.observer.exposition import Exposed
 from server_kit.observer.health import Health, is_alive, is_ready
 from server_kit.observer.store_reader import StoreReader
@@ -26,15 +28,15 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from server_kit.daemon.federation_home import Home
+    from server_kit.dashboard.access import Access
 
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
-_LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]", "::1")
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
-def create_app(home: Home, reader: StoreReader | None = None, routes: Sequence[BaseRoute] = ()) -> Starlette:
-    """The observer of a federation; `routes` are further pages."""
-    reader = reader or StoreReader(home)
+def create_app(home: Home, reader: StoreReader | None = None) -> Starlette:
+    """The observer of a federation."""
+    reader, access = reader or StoreReader(home), access_of(home)
 
     # Plain functions: they read files and a database, so Starlette runs them in threads.
     def healthz(_: Request) -> Response:
@@ -61,7 +63,8 @@ def create_app(home: Home, reader: StoreReader | None = None, routes: Sequence[B
         reader.close()
 
     own = [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
-    return Starlette(routes=[*own, *routes], middleware=_middleware(home), lifespan=lifespan)
+    routes = [*own, *dashboard_routes(Sight(home, reader), access)]
+    return Starlette(routes=routes, middleware=_middleware(home, access), lifespan=lifespan)
 
 
 def _answer(health: Health) -> JSONResponse:
@@ -69,8 +72,11 @@ def _answer(health: Health) -> JSONResponse:
     return JSONResponse(document, status_code=200 if health.good else 503, headers=_NO_STORE)
 
 
-def _middleware(home: Home) -> list[Middleware]:
+def _middleware(home: Home, access: Access) -> list[Middleware]:
     listen = home.config.listen
-    if not listen.status_is_local:
-        return []
-    return [Middleware(TrustedHostMiddleware, allowed_hosts=[*_LOCAL_NAMES, *listen.hosts], www_redirect=False)]
+    names = [*LOCAL_NAMES, *listen.hosts] if listen.status_is_local else ["*"]
+    return [
+        Middleware(ReadingOnly),
+        Middleware(TrustedHostMiddleware, allowed_hosts=names, www_redirect=False),
+        Middleware(Guard, access),
+    ]

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from server_kit.commands.overview import DeviceCounts, count_devices
 from server_kit.errors import ServerError
-from server_kit.privacy_spend import PrivacySpend, privacy_spend
+from server_kit.privacy_spend import PrivacySpend, SpendSpread, spend_spread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from server_kit.daemon.federation_home import Home
-    from server_kit.store.protocol import CohortRecord, Lease, Store
+    from server_kit.store.protocol import CohortRecord, DeviceRecord, Lease, Store
 
 log = logging.getLogger("covey.server")
 Value = TypeVar("Value")
@@ -62,7 +62,8 @@ class StoreReader:
     _store: Store | None = None
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _facts: _Kept = field(default_factory=_Kept)
-    _spend: _Kept = field(default_factory=_Kept)
+    _spread: _Kept = field(default_factory=_Kept)
+    _devices: _Kept = field(default_factory=_Kept)
 
     def facts(self) -> StoreFacts | None:
         """None if the store cannot be read now."""
@@ -70,8 +71,21 @@ class StoreReader:
 
     def spend(self) -> PrivacySpend | None:
         """What devices have spent; None if the store cannot be read now."""
+        spread = self.spread()
+        return None if spread is None else spread.summary
+
+    def spread(self) -> SpendSpread | None:
+        """As `spend`, with every device in it."""
         delta = self.home.config.policy.delta
-        return self._read(self._spend, _SPEND_SECONDS, lambda store: privacy_spend(store.receipts(), delta))
+        return self._read(self._spread, _SPEND_SECONDS, lambda store: spend_spread(store.receipts(), delta))
+
+    def devices(self) -> list[DeviceRecord] | None:
+        """All; None if the store cannot be read now."""
+        return self._read(self._devices, _FRESH_SECONDS, lambda store: store.devices())
+
+    def read(self, read: Callable[[Store], Value]) -> Value | None:
+        """What `read` finds now; None if the store cannot be read."""
+        return self._try(read)
 
     def close(self) -> None:
         with self._mutex:

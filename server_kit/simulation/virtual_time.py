@@ -25,6 +25,7 @@ from server_kit.simulation.local_training import Key, key_of
 from server_kit.simulation.records import Happening, Point, Run
 from server_kit.simulation.standalone import train_alone
 from server_kit.simulation.training import Trainer
+from server_kit.simulation.training.hardware import Hardware
 
 if TYPE_CHECKING:
     from server_kit.simulation.population import Population
@@ -50,6 +51,8 @@ class RunSettings:
     """At most so many devices, drawn once, are tested."""
     task: LocalTask = field(default_factory=lambda: LocalTask(learning_rate=0.05))
     privacy: PrivacyTerms | None = None
+    device: Hardware = "auto"
+    """Where models are trained and tested."""
 
     def __post_init__(self) -> None:
         for name in ("rounds", "participants", "evaluate_every", "evaluated_devices"):
@@ -67,7 +70,7 @@ def simulate(
     on_point: Callable[[Point], None] | None = None,
 ) -> Run:
     """Run a strategy on a population; `on_point` is shown each evaluation as it is made."""
-    with Trainer(spec) as trainer:
+    with Trainer(spec, device=settings.device) as trainer:
         if strategy.alone:
             return train_alone(population, strategy, trainer, settings, seed=seed, on_point=on_point)
         run = _Simulation(population, strategy, trainer, settings, seed=seed, on_point=on_point or (lambda _: None))

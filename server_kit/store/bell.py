@@ -17,6 +17,7 @@ import socket
 import stat
 import tempfile
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -113,10 +114,15 @@ def _hang_up(bell: socket.socket, path: Path) -> None:
 
 
 def _folder(directory: Path) -> Path:
+    return _folder_in(tempfile.gettempdir(), directory)
+
+
+@lru_cache(maxsize=16)  # every ring asks
+def _folder_in(temporary: str, directory: Path) -> Path:
     """Short, because the path of a socket must be; the same for everyone who means the same directory."""
     name = f"covey-{os.getuid()}-{_short(os.fspath(directory.resolve()))}"
     longest = len(os.fsencode(name)) + len(_short("")) + 6
-    places = (Path(tempfile.gettempdir()), Path("/tmp"))  # noqa: S108 - made and checked to be private
+    places = (Path(temporary), Path("/tmp"))  # noqa: S108 - made and checked to be private
     return next((at / name for at in places if len(os.fsencode(at)) + longest < _MOST_PATH_BYTES), places[-1] / name)
 
 

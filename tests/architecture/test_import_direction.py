@@ -1,4 +1,4 @@
-"""Imports point one way: server_kit -> device_sdk.wire -> privacy; only the simulation may use all of device_sdk."""
+"""Imports point one way: server_kit -> device_sdk.wire -> privacy; simulation and demo use all of device_sdk."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ MAY_IMPORT = {
     "device_sdk/wire/": ("device_sdk.wire", "privacy"),
     "device_sdk/": ("device_sdk", "privacy"),
     "privacy/": ("privacy",),
+    "server_kit/demo/": ("server_kit", "device_sdk", "privacy"),
     "server_kit/simulation/": ("server_kit", "device_sdk", "privacy"),
     "server_kit/": ("server_kit", "device_sdk.wire", "privacy"),
 }

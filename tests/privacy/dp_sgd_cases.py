@@ -12,7 +12,8 @@ from torch.nn import functional
 
 from privacy.training.flat_model import FlatModel, trainable
 from privacy.training.per_record_loss import PerRecordLoss
-from privacy.training.per_sample_clipping import SLACK, Batch, PerSampleClipper
+from privacy.training.per_sample_clipping import Batch, PerSampleClipper
+from privacy.training.step_rule import SLACK
 
 Model = TypeVar("Model", bound=nn.Module)
 

@@ -13,9 +13,10 @@ from privacy.errors import UnsupportedModel
 from privacy.training import clipping_choice
 from privacy.training.clipping_choice import ghost_is_faster
 from privacy.training.flat_model import FlatModel
-from privacy.training.loop import StepRule, Work, train
+from privacy.training.loop import Work, train
 from privacy.training.per_record_loss import PerRecordLoss
-from privacy.training.per_sample_clipping import SLACK, Batch, PerSampleClipper
+from privacy.training.per_sample_clipping import Batch, PerSampleClipper
+from privacy.training.step_rule import SLACK, StepRule
 from tests.privacy.dp_sgd_cases import CASES, Words, cnn, data, initialised, mlp, slow_clipped_sum, token_data
 
 CLIP_NORM = 0.5

@@ -111,12 +111,13 @@ def stack(devices: Sequence[str], draws: Sequence[Draw], data: DeviceData, task:
     places = np.where(present, table, np.maximum(table[:, :, :1], 0))
     own_steps = np.array([task.steps_for(count) for count in counts.tolist()])
     batch = np.minimum(task.batch_size, counts)
+    where = data.x.device
     return Batches(
-        places=_time_first(places),
-        rows=_time_first(data.rows_of(devices, places)),
-        weights=_weights(_time_first(present), task),
+        places=_time_first(places).to(where),
+        rows=_time_first(data.rows_of(devices, places)).to(where),
+        weights=_weights(_time_first(present).to(where), task),
         active=tuple((own_steps > np.arange(table.shape[1])[:, None]).sum(axis=1).tolist()),
-        first_half=torch.from_numpy(_first_half(table.shape[1], counts, task)),
+        first_half=torch.from_numpy(_first_half(table.shape[1], counts, task)).to(where),
         single_pass=task.sampling == "shuffled" and bool((own_steps * batch <= counts + batch - (batch > 0)).all()),
     )
 

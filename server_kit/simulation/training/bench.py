@@ -22,14 +22,15 @@ Spec = StackedSpec | ModuleSpec
 class Bench:
     """Trains and evaluates chunks, one at a time."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, where: torch.device | None = None) -> None:
         self.spec = spec
-        self.workspace = Workspace()
+        self.where = where or torch.device("cpu")
+        self.workspace = Workspace(self.where)
         self.noise_scratch = NoiseScratch()
         self._kernels: dict[bool, Kernel] = {}
         if isinstance(spec, ModuleSpec):
-            self._module = spec.module().eval()
-            self._kernels[False] = ModuleKernel(spec, self.workspace)
+            self._module = spec.module().eval().to(self.where)
+            self._kernels[False] = ModuleKernel(spec, self.workspace, self.where)
         else:
             self._network = Network(spec, self.workspace)
             self._kernels[False] = DirectKernel(spec, self.workspace)

@@ -7,6 +7,7 @@ propagated differences of each layer are kept until all are known, so that weigh
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 import torch
@@ -14,7 +15,6 @@ from torch import Tensor
 
 from server_kit.simulation.training.workspace import Workspace
 
-_MINUS_ONE = torch.tensor(-1.0)
 Layer = tuple[Tensor, Tensor]
 """Weights [n, out, in] and bias [n, out]: views into the flat vectors of a chunk."""
 
@@ -83,9 +83,17 @@ class DenseLayers:
 
 
 def softmax_residual(logits: Tensor, labels: Tensor) -> Tensor:
-    """`logits` [n, batch, classes] overwritten by softmax minus the one-hot label: the gradient of cross-entropy."""
+    """`logits` [n, batch, classes] overwritten by softmax minus the one-hot of `labels` [n, batch, 1].
+
+    That is the gradient of cross-entropy.
+    """
     torch.softmax(logits, dim=2, out=logits)
-    return logits.scatter_add_(2, labels.unsqueeze(2), _MINUS_ONE.expand(*labels.shape, 1))
+    return logits.scatter_add_(2, labels, _minus_one(logits.device).expand(labels.shape))
+
+
+@lru_cache
+def _minus_one(where: torch.device) -> Tensor:
+    return torch.tensor(-1.0, device=where)
 
 
 def relu_backward(difference: Tensor, outputs: Tensor) -> Tensor:

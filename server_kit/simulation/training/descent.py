@@ -49,6 +49,7 @@ class _FullRule:
         self._kernel, self._chunk, self._task, self._noise = kernel, chunk, chunk.task, noise
         self._weights, self._origin = vectors
         weights = self._weights
+        self._mask = None if self._task.mask is None else self._task.mask.to(weights.device)
         self._gradient = workspace.take("gradient", *weights.shape)
         self._velocity = workspace.zeros("velocity", *weights.shape) if self._task.momentum else None
         self._first_half: Tensor | None = None
@@ -67,8 +68,8 @@ class _FullRule:
         self._kernel.accumulate(weights, step, into=gradient, beta=0.0, alpha=1.0)
         if self._noise:
             self._noise.add_to(gradient[:, self._kernel.noised_from :], step, 1.0)
-        if self._task.mask is not None:
-            gradient.mul_(self._task.mask)
+        if self._mask is not None:
+            gradient.mul_(self._mask)
         if self._first_half is not None:
             self._step_first_half(self._first_half[:active], gradient, step)
         if self._task.proximal:

@@ -6,6 +6,7 @@ devices that take part, a chunk at a time.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -31,6 +32,7 @@ class DeviceData:
         if len(x) != len(y):
             raise InvalidSetting(f"{len(x)} inputs cannot have {len(y)} targets; nothing was kept")
         self.x, self.y, self.scale = x, y, scale
+        self._elsewhere: dict[torch.device, DeviceData] = {}
         self._rows: dict[str, range | Rows] = {
             name: _row_numbers(name, chosen, len(x)) for name, chosen in rows.items()
         }
@@ -40,6 +42,15 @@ class DeviceData:
         """The rows dealt out in order, the same number to each device: "0", "1", …; a remainder is left over."""
         each = len(x) // devices
         return cls(x, y, {str(i): range(i * each, (i + 1) * each) for i in range(devices)})
+
+    def on(self, where: torch.device) -> DeviceData:
+        """The same records in the memory of another device, copied there once."""
+        if self.x.device.type == where.type:
+            return self
+        if where not in self._elsewhere:
+            self._elsewhere[where] = moved = copy.copy(self)
+            moved.x, moved.y = self.x.to(where), self.y.to(where)
+        return self._elsewhere[where]
 
     def __len__(self) -> int:
         return len(self._rows)

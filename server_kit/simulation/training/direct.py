@@ -58,7 +58,7 @@ class DirectKernel:
         features = data.x[0].numel()
         inputs = self._workspace.take("inputs", rows.numel(), features)
         data.inputs(rows.flatten(), out=inputs)
-        return inputs.view(*rows.shape, features), data.labels(rows)
+        return inputs.view(*rows.shape, features), data.labels(rows).unsqueeze(2)
 
     def _bind(self, flat: Tensor) -> Bound:
         """Views of the layers, remembered: making them anew for each step costs more than a small product."""

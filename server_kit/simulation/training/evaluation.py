@@ -61,9 +61,9 @@ class Panel:
     devices: int
 
     def sums(self, bench: Bench, _room: object = None) -> tuple[Tensor, Tensor]:
-        """Sum of losses and number of right answers for each device, [devices] in double precision."""
+        """Sum of losses and number of right answers for each device, [devices] in double precision on the processor."""
         longest = max(len(piece.rows) for piece in self.pieces)
-        rows = torch.from_numpy(np.stack([np.resize(piece.rows, longest) for piece in self.pieces]))
+        rows = torch.from_numpy(np.stack([np.resize(piece.rows, longest) for piece in self.pieces])).to(bench.where)
         inputs = bench.workspace.take("evaluated", rows.numel(), self.data.x[0].numel())
         self.data.inputs(rows.flatten(), out=inputs)
         targets = self.data.y.index_select(0, rows.flatten()).view(*rows.shape, *self.data.y.shape[1:])
@@ -74,8 +74,8 @@ class Panel:
         return self._by_device(losses), self._by_device(right)
 
     def _by_device(self, values: Tensor) -> Tensor:
-        sums = torch.zeros(self.devices, dtype=torch.float64)
-        for piece, own in zip(self.pieces, values.to(torch.float64), strict=True):
+        sums = torch.zeros(self.devices, dtype=torch.float64, device="cpu")
+        for piece, own in zip(self.pieces, values.to("cpu", torch.float64), strict=True):
             sums.index_add_(0, torch.from_numpy(piece.owners), own[: len(piece.owners)])
         return sums
 
@@ -114,5 +114,5 @@ def _pieces(model_of: Sequence[int], data: DeviceData, devices: Sequence[str], r
 def _right_answers(outputs: Tensor, targets: Tensor) -> Tensor:
     """[k, rows]: 1 where the largest output is the label's; NaN where outputs are not classes."""
     if outputs.dim() != 3 or targets.dim() != 2 or targets.dtype.is_floating_point:
-        return torch.full(outputs.shape[:2], torch.nan)
+        return torch.full(outputs.shape[:2], torch.nan, device=outputs.device)
     return (outputs.argmax(dim=2) == targets).to(torch.float32)

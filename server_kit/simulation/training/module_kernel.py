@@ -22,10 +22,10 @@ class ModuleKernel:
     step finds out, and from then on devices are computed one after the other.
     """
 
-    def __init__(self, spec: ModuleSpec, workspace: Workspace) -> None:
+    def __init__(self, spec: ModuleSpec, workspace: Workspace, where: torch.device) -> None:
         self._spec = spec
         # Each worker has a copy: a functional call borrows the module's own parameters while it runs.
-        self._module = spec.module().train()
+        self._module = spec.module().train().to(where)
         self._buffers = {name: buffer.clone() for name, buffer in self._module.named_buffers()}
         self._workspace = workspace
         self._at_once = not spec.mixes_records
@@ -88,7 +88,7 @@ class ModuleKernel:
 
     def _clipped(self, flat: Tensor, inputs: Tensor, targets: Tensor, shares: Tensor, clip_norm: float) -> Tensor:
         """The sum of one device's clipped gradients, [size]."""
-        records = (inputs.unsqueeze(1), targets.unsqueeze(1), torch.ones(len(shares), 1))
+        records = (inputs.unsqueeze(1), targets.unsqueeze(1), torch.ones_like(shares).unsqueeze(1))
         if self._at_once:
             try:
                 own = vmap(grad(self._objective), in_dims=(None, 0, 0, 0))(flat, *records)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -54,20 +55,15 @@ class DeviceNoise:
 
     def fill(self, values: NDArray[np.float32], deviation: float, scratch: NoiseScratch) -> None:
         """Overwrite `values`, contiguous and flat, with draws of that standard deviation."""
-        whole = values.size - values.size % _PER_WORD
-        if whole:
-            self._fill_whole(values[:whole], deviation, scratch)
-        if whole < values.size:
-            last = np.empty(_PER_WORD, dtype=np.float32)
-            self._fill_whole(last, deviation, scratch)
-            values[whole:] = last[: values.size - whole]
-
-    def _fill_whole(self, values: NDArray[np.float32], deviation: float, scratch: NoiseScratch) -> None:
-        words, zeros = scratch.words(values.size // _PER_WORD)
+        words, zeros = scratch.words(-(-values.size // _PER_WORD))
         self._stream.fill(words, zeros)
         chosen = words.view(np.uint16)
         np.right_shift(chosen, 16 - _BITS, out=chosen)
-        np.take(_points(deviation), chosen, out=values.view(np.complex128), mode="clip")
+        points, whole = _points(deviation), values.size // _PER_POINT
+        points.take(chosen[:whole], out=values[: whole * _PER_POINT].view(np.complex128), mode="clip")
+        if whole * _PER_POINT < values.size:
+            last = points[chosen[whole : whole + 1]].view(np.float32)
+            values[whole * _PER_POINT :] = last[: values.size - whole * _PER_POINT]
 
 
 class NoiseScratch:
@@ -90,9 +86,12 @@ class Noise:
     streams: tuple[DeviceNoise, ...]
     scratch: NoiseScratch
 
-    def fill(self, device: int, values: NDArray[np.float32], deviation: float) -> None:
+    def fill(self, device: int, values: Tensor, deviation: float) -> None:
         """Overwrite `values`, contiguous and flat, with the next draws of one device."""
-        self.streams[device].fill(values, deviation, self.scratch)
+        here = values if values.is_cpu else torch.empty(values.shape, device="cpu")
+        self.streams[device].fill(here.numpy(), deviation, self.scratch)
+        if here is not values:
+            values.copy_(here)
 
 
 class StepNoise:
@@ -108,6 +107,6 @@ class StepNoise:
         """`values` [n, size] += share · noise, for the first n devices; steps must come in order."""
         place = step % self._ahead
         if place == 0:
-            for device, row in enumerate(self._drawn[: len(values)].numpy()):
+            for device, row in enumerate(self._drawn[: len(values)].unbind()):
                 self._noise.fill(device, row, self._deviation)
         values.add_(self._drawn[: len(values), place * self._size : (place + 1) * self._size], alpha=share)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 
 from server_kit.local_task import LocalTask
+from server_kit.simulation.training.cuts import Alike, cheapest_parts
 from server_kit.simulation.training.devices import DeviceData
 from server_kit.simulation.training.module_spec import ModuleSpec
 from server_kit.simulation.training.specs import Cnn, StackedSpec
@@ -20,7 +21,6 @@ from server_kit.simulation.training.specs import Cnn, StackedSpec
 _DIRECT_HANDICAP = 1.6
 _NOISE_COST = 30  # multiplications in the time of one draw
 _MOST_RECORDS = 512  # of one device in row space: their products with each other must stay small
-_LEAST_LIKENESS = 0.75  # of the steps of a chunk's devices in row space, where all are padded to the longest
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,23 @@ def prefers_row_space(spec: StackedSpec | ModuleSpec, records: int, task: LocalT
         return False
     inputs, outputs = spec.widths[:2]
     steps = task.steps_for(records)
-    visits = steps * min(task.batch_size, records)
-    own = min(visits, records)
-    direct = _DIRECT_HANDICAP * 2 * visits * inputs * outputs
-    rows: float = 2 * own * inputs * outputs + own**2 * inputs + visits * own * outputs
+    direct = _DIRECT_HANDICAP * 2 * steps * min(task.batch_size, records) * inputs * outputs
     if task.noise_multiplier:
         direct += steps * inputs * outputs * _NOISE_COST
-        rows += inputs * outputs * (own + _NOISE_COST) + visits**2 * (visits / 3 + outputs)
-    return rows < direct
+    once, each_step = _row_space_cost(spec, records, task)
+    return once + steps * each_step < direct
+
+
+def _row_space_cost(spec: StackedSpec, records: int, task: LocalTask) -> tuple[float, float]:
+    """Multiplications in the first layer for a device of so many records: once, and in each step."""
+    inputs, outputs = spec.widths[:2]
+    batch = min(task.batch_size, records)
+    visits = task.steps_for(records) * batch
+    own = min(visits, records)
+    once: float = 2 * own * inputs * outputs + own**2 * inputs
+    if task.noise_multiplier:
+        once += inputs * outputs * (own + _NOISE_COST) + visits**2 * (visits / 3 + outputs)
+    return once, batch * own * outputs
 
 
 def plan(
@@ -71,10 +80,22 @@ def plan(
     groups = []
     for (_, in_rows), members in groupby(sorted(range(len(devices)), key=order), key=kind):
         positions = list(members)
-        for part in _alike(positions, [steps[counts[p]] for p in positions]) if in_rows else [positions]:
+        parts = [positions]
+        if in_rows and not isinstance(spec, ModuleSpec):
+            parts = _parts(spec, task, positions, counts)
+        for part in parts:
             limit = largest or devices_per_chunk(spec, counts[part[0]], row_space=in_rows)
             groups += [Group(tuple(chunk), in_rows) for chunk in _evenly(part, limit, workers)]
     return groups
+
+
+def _parts(spec: StackedSpec, task: LocalTask, positions: list[int], counts: Sequence[int]) -> list[list[int]]:
+    """Devices in row space, sorted by falling steps, cut where padding to the first would cost more than it saves."""
+    kinds, members = [], []
+    for count, alike in groupby(positions, key=lambda position: counts[position]):
+        members.append(list(alike))
+        kinds.append(Alike(len(members[-1]), task.steps_for(count), *_row_space_cost(spec, count, task)))
+    return [list(chain.from_iterable(members[part])) for part in cheapest_parts(kinds)]
 
 
 def devices_per_chunk(spec: StackedSpec | ModuleSpec, records: int, *, row_space: bool) -> int:
@@ -91,18 +112,6 @@ def devices_per_chunk(spec: StackedSpec | ModuleSpec, records: int, *, row_space
 def rows_at_once(spec: StackedSpec | ModuleSpec) -> int:
     """How many records to evaluate together: enough for large products, little enough for the cache."""
     return 128 if isinstance(spec, Cnn | ModuleSpec) else 1024
-
-
-def _alike(positions: list[int], steps: list[int]) -> list[list[int]]:
-    """Cut a list sorted by falling steps wherever a device has much fewer steps than the first of its part."""
-    parts: list[list[int]] = []
-    most = 0
-    for position, own in zip(positions, steps, strict=True):
-        if not parts or own < _LEAST_LIKENESS * most:
-            parts.append([])
-            most = own
-        parts[-1].append(position)
-    return parts
 
 
 def _evenly(positions: list[int], limit: int, workers: int) -> list[list[int]]:

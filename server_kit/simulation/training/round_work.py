@@ -21,10 +21,15 @@ from server_kit.simulation.training.results import Trained
 from server_kit.simulation.training.streams import Draw
 from server_kit.simulation.training.workspace import Workspace
 
+_FEW = 12  # devices with one start: to train them apart from others takes longer than to copy the start for each
+
 
 @dataclass(frozen=True)
 class RoundWork:
-    """What a round asks for. `starts` is [m, size], `start_of` names one of them for each device."""
+    """What a round asks for. `starts` is [m, size], `start_of` names one of them for each device.
+
+    Starts and data lie where training takes place; what comes out lies in main memory.
+    """
 
     starts: Tensor
     data: DeviceData
@@ -38,13 +43,13 @@ class RoundWork:
 
     @property
     def grouped_starts(self) -> Sequence[int]:
-        """By which start to group devices: by none, if most have one of their own."""
-        if 4 * len(set(self.start_of)) > len(self.devices):
+        """By which start to group devices: by none, if few have the same."""
+        if _FEW * len(set(self.start_of)) > len(self.devices):
             return [0] * len(self.devices)
         return self.start_of
 
     def train(self, group: Group, bench: Bench, room: Workspace) -> Trained:
-        """Train one chunk; what is returned lives in `room`."""
+        """Train one chunk; what is returned may live in `room`."""
         chunk, draws = self._chunk(group)
         n, size = len(chunk), self.starts.shape[1]
         updates = room.take("updates", n, size)
@@ -60,10 +65,17 @@ class RoundWork:
         if halves is not None and first_half is not None:
             kernel.finish(first_half, halves[0])
             torch.sub(updates, halves[0], out=halves[1])
-        steps = torch.tensor([self.task.steps_for(self.data.count(device)) for device in chunk.devices])
+        steps = [self.task.steps_for(self.data.count(device)) for device in chunk.devices]
         if self.with_start_losses and losses is None:
             losses = self._start_losses(chunk, bench)
-        return Trained(chunk.devices, chunk.positions, updates, steps, halves, losses)
+        return Trained(
+            chunk.devices,
+            chunk.positions,
+            updates.cpu(),
+            torch.tensor(steps, device="cpu"),
+            None if halves is None else halves.cpu(),
+            None if losses is None else losses.cpu(),
+        )
 
     def _chunk(self, group: Group) -> tuple[Chunk, list[Draw]]:
         devices = [self.devices[position] for position in group.positions]
@@ -75,8 +87,9 @@ class RoundWork:
         return Chunk(group.positions, tuple(devices), start, batches, self.data, self.task), draws
 
     def _start_losses(self, chunk: Chunk, bench: Bench) -> Tensor:
-        losses = torch.zeros(len(chunk), dtype=torch.float64)
+        losses = torch.zeros(len(chunk), dtype=torch.float64, device="cpu")
         numbers = range(len(chunk)) if len(chunk.start) > 1 else [0] * len(chunk)
         for panel in panels(chunk.start, numbers, self.data, chunk.devices, rows_at_once(bench.spec)):
             losses += panel.sums(bench)[0]
-        return (losses / torch.tensor([self.data.count(device) for device in chunk.devices])).float()
+        counts = [self.data.count(device) for device in chunk.devices]
+        return (losses / torch.tensor(counts, device="cpu")).float()

@@ -10,6 +10,8 @@ once a step. The result is the same up to rounding; `planning` says when this is
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -32,11 +34,16 @@ from server_kit.simulation.training.workspace import Workspace, first
 
 
 class RowSpaceKernel:
-    """Vectors [n, records·out + rest]: coefficients of the first layer, then the other layers as they are."""
+    """Vectors [n, ·]: the coefficients of the first layer [records, out], then the other layers as they are.
+
+    A gap between them makes the vectors a whole number of rows of `out` long, so that all vectors together are one
+    matrix in which a step adds to the rows of its records.
+    """
 
     def __init__(self, spec: Mlp | LogisticRegression, workspace: Workspace) -> None:
         self._inputs, self._outputs = spec.widths[:2]
         self._first_size = (self._inputs + 1) * self._outputs
+        self._others_size = spec.layout.size - self._first_size
         self._others = DenseLayers(spec.widths[1:], workspace, "others")
         self._workspace = workspace
 
@@ -61,7 +68,7 @@ class RowSpaceKernel:
     @property
     def noised_from(self) -> int:
         """The first layer gets its noise in `begin`, all steps at once."""
-        return self._count * self._outputs
+        return self._vector_rows * self._outputs - self._others_size
 
     def _read_records(self) -> None:
         """Fetch the chunk's records: in the order of their only visit, or as the devices number them."""
@@ -71,14 +78,19 @@ class RowSpaceKernel:
         else:
             counts = np.array([data.count(device) for device in self._chunk.devices])
             numbers = np.arange(counts.max())
-            rows = torch.from_numpy(data.rows_of(self._chunk.devices, numbers * (numbers < counts[:, None])))
+            own = data.rows_of(self._chunk.devices, numbers * (numbers < counts[:, None]))
+            rows = torch.from_numpy(own).to(data.x.device)
         n, self._count = rows.shape
-        self._device_starts = torch.arange(n).mul_(self._count).unsqueeze(1)
+        self._vector_rows = self._count + math.ceil(self._others_size / self._outputs)
         flat = self._workspace.take("records", n * self._count, self._inputs)
         self._records = data.inputs(rows.flatten(), out=flat).view(n, self._count, self._inputs)
         self._record_labels = data.labels(rows)
-        self._labels = data.labels(batches.rows).unbind()
-        self._shares = batches.weights.unbind()
+        self._labels = data.labels(batches.rows).unsqueeze(3).unbind()
+        self._shares = batches.weights.unsqueeze(3).unbind()
+        if not batches.single_pass:
+            self._visited = _numbered_through(batches.places, self._count).unbind()
+            rows_of_vectors = _numbered_through(batches.places, self._vector_rows)
+            self._changed = rows_of_vectors.unsqueeze(2).expand(-1, -1, self._outputs).unbind()
 
     def _answer_start(self) -> None:
         """What the first layer answers to each record before training."""
@@ -97,36 +109,40 @@ class RowSpaceKernel:
         self._products = self._workspace.take("products", *shape)
         if later.shape[1]:
             torch.bmm(later, earlier.transpose(1, 2), out=self._products).add_(1)
+        self._all_answers, self._all_products = self._answers.flatten(0, 1), self._products.flatten(0, 1)
 
     def _start_vectors(self) -> tuple[Tensor, Tensor]:
         start = self._chunk.start
-        size = self.noised_from + start.shape[1] - self._first_size
+        size = self._vector_rows * self._outputs
         origin = self._workspace.zeros("row-space-origin", len(start), size)
         origin[:, self.noised_from :] = start[:, self._first_size :]
         return self._workspace.take("row-space", len(self._chunk), size).copy_(origin), origin
 
     def accumulate(self, weights: Tensor, step: int, into: Tensor, beta: float, alpha: float) -> None:
+        n = weights.shape[0]
         coefficients, others = self._bind(weights)
-        outputs = self._answer(coefficients, step)
-        flow = self._flow_on(others, outputs)
-        residual = softmax_residual(flow[-1], first(self._labels[step], len(weights)))
-        shares = first(self._shares[step], len(weights))
+        flow = self._flow_on(others, self._answer(coefficients, step))
+        residual = softmax_residual(flow[-1], first(self._labels[step], n))
+        shares = first(self._shares[step], n)
         if self._chunk.task.clip_norm is None:
-            differences = self._others.backward(others, flow, residual.mul_(shares.unsqueeze(2)), inward=True)
+            differences = self._others.backward(others, flow, residual.mul_(shares), inward=True)
         else:
             differences = self._others.backward(others, flow, residual, inward=True)
             self._clip(flow, differences, step, shares, self._chunk.task.clip_norm)
-        coefficients, others = self._bind(into)
-        self._add_to_coefficients(coefficients, differences[0], step, beta, alpha)
+        if into is not weights:
+            coefficients, others = self._bind(into)
         self._others.accumulate(others, flow, differences[1:], beta, alpha)
+        scale(coefficients, beta)
+        self._add_to_coefficients(into, coefficients, differences[0], step, alpha)
 
     def start_losses(self) -> Tensor | None:
         chunk = self._chunk
-        counts = torch.tensor([chunk.data.count(device) for device in chunk.devices])
+        where = chunk.start.device
+        counts = torch.tensor([chunk.data.count(device) for device in chunk.devices], device=where)
         if chunk.batches.single_pass:
             present = chunk.batches.weights.transpose(0, 1).flatten(1) > 0
         else:
-            present = torch.arange(self._count) < counts.unsqueeze(1)
+            present = torch.arange(self._count, device=where) < counts.unsqueeze(1)
         if not torch.equal(present.sum(dim=1), counts):
             return None  # some records are never visited, so nothing is known about them
         answers = self._workspace.take("start-answers", *self._answers.shape).copy_(self._answers)
@@ -136,7 +152,7 @@ class RowSpaceKernel:
         return torch.where(present, losses, 0).sum(dim=1) / counts
 
     def finish(self, deviation: Tensor, target: Tensor) -> None:
-        coefficients = deviation[:, : self.noised_from].view(len(deviation), self._count, self._outputs)
+        coefficients = self._coefficients(deviation)
         weight, bias = self._first_layer(target)
         beta = 1.0 if self._noised else 0.0
         weight.baddbmm_(coefficients.transpose(1, 2), self._records, beta=beta)
@@ -145,7 +161,7 @@ class RowSpaceKernel:
 
     def _answer(self, coefficients: Tensor, step: int) -> Tensor:
         """What the first layer answers to the batch of a step."""
-        n, width = len(coefficients), self._width
+        n, width = coefficients.shape[0], self._width
         outputs = self._workspace.take("answer", n, width, self._outputs)
         if self._chunk.batches.single_pass:
             seen = step * width
@@ -154,25 +170,21 @@ class RowSpaceKernel:
                 products = first(self._products, n)[:, seen - self._skipped : seen - self._skipped + width, :seen]
                 outputs.baddbmm_(products, coefficients[:, :seen])
         else:
-            visited = self._visited(step, n)
-            torch.index_select(self._answers.flatten(0, 1), 0, visited, out=outputs.flatten(0, 1))
+            visited = first(self._visited[step], n * width)
+            torch.index_select(self._all_answers, 0, visited, out=outputs.view(n * width, self._outputs))
             products = self._workspace.take("batch-products", n * width, self._count)
-            torch.index_select(self._products.flatten(0, 1), 0, visited, out=products)
+            torch.index_select(self._all_products, 0, visited, out=products)
             outputs.baddbmm_(products.view(n, width, self._count), coefficients)
         if self._noised and step:
             outputs += first(self._shift, n)[:, (step - 1) * width : step * width]
         return outputs
-
-    def _visited(self, step: int, n: int) -> Tensor:
-        """The records of a step's batch, numbered through the first n devices of the chunk."""
-        return (self._chunk.batches.places[step, :n] + self._device_starts[:n]).flatten()
 
     def _flow_on(self, others: list[Layer], outputs: Tensor) -> list[Tensor]:
         return self._others.forward(others, outputs.clamp_min_(0) if others else outputs)
 
     def _clip(self, flow: list[Tensor], differences: list[Tensor], step: int, shares: Tensor, clip_norm: float) -> None:
         """Scale what came back for each record, so that its gradient of all layers is at most `clip_norm` long."""
-        n = len(shares)
+        n = shares.shape[0]
         lengths = self._products.diagonal(dim1=1, dim2=2)[:n]
         if self._chunk.batches.single_pass:
             lengths = lengths[:, step * self._width : (step + 1) * self._width]
@@ -180,18 +192,23 @@ class RowSpaceKernel:
             lengths = lengths.gather(1, self._chunk.batches.places[step, :n])
         squares = lengths * squared_norms(differences[0])
         add_dense_squares(squares, flow, differences[1:])
-        shares = clipped_shares(squares, shares, clip_norm).unsqueeze(2)
+        shares = clipped_shares(squares, shares.squeeze(2), clip_norm).unsqueeze(2)
         for difference in differences:
             difference.mul_(shares)
 
-    def _add_to_coefficients(self, into: Tensor, difference: Tensor, step: int, beta: float, alpha: float) -> None:
-        scale(into, beta)
+    def _add_to_coefficients(
+        self, vectors: Tensor, coefficients: Tensor, difference: Tensor, step: int, alpha: float
+    ) -> None:
+        """Add alpha·`difference` to the rows of a step's batch; `coefficients` are those inside `vectors`."""
         if self._chunk.batches.single_pass:
-            into[:, step * self._width : (step + 1) * self._width].add_(difference, alpha=alpha)
-        else:
-            chosen = self._workspace.zeros("chosen", len(into), self._width, self._count)
-            chosen.scatter_(2, self._chunk.batches.places[step, : len(into)].unsqueeze(2), 1.0)
-            into.baddbmm_(chosen.transpose(1, 2), difference, alpha=alpha)
+            coefficients[:, step * self._width : (step + 1) * self._width].add_(difference, alpha=alpha)
+            return
+        changed = first(self._changed[step], difference.shape[0] * self._width)
+        values = difference.mul_(alpha).view(changed.shape)
+        vectors.view(-1, self._outputs).scatter_add_(0, changed, values)
+
+    def _coefficients(self, flat: Tensor) -> Tensor:
+        return flat[:, : self._count * self._outputs].view(flat.shape[0], self._count, self._outputs)
 
     def _first_layer(self, flat: Tensor) -> Layer:
         middle = self._inputs * self._outputs
@@ -200,8 +217,13 @@ class RowSpaceKernel:
 
     def _bind(self, flat: Tensor) -> tuple[Tensor, list[Layer]]:
         """Coefficients and other layers inside vectors, remembered as in `direct`."""
-        key = (flat.data_ptr(), len(flat))
+        key = (flat.data_ptr(), flat.shape[0])
         if key not in self._bound:
-            coefficients = flat[:, : self.noised_from].view(len(flat), self._count, self._outputs)
-            self._bound[key] = coefficients, self._others.bind(flat[:, self.noised_from :])
+            self._bound[key] = self._coefficients(flat), self._others.bind(flat[:, self.noised_from :])
         return self._bound[key]
+
+
+def _numbered_through(places: Tensor, each: int) -> Tensor:
+    """Places [steps, n, width] inside the `each` rows of a device as rows of all devices, [steps, n·width]."""
+    starts = torch.arange(places.shape[1], device=places.device).mul_(each).unsqueeze(1)
+    return places.add(starts).flatten(1)

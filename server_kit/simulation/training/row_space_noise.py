@@ -50,11 +50,13 @@ def first_layer_noise(
     for part, layer in enumerate(reversed(targets)):
         deviations = chunk.task.noise_deviation * np.sqrt(powers[:, part])
         answers = _draw(chunk, noise, records, layer, deviations.tolist())
-        shift.addcmul_(answers, _float32(slopes[:, part, 1:]).repeat_interleave(width, dim=1).unsqueeze(2))
+        slope = _float32(slopes[:, part, 1:], shift.device)
+        shift.addcmul_(answers, slope.repeat_interleave(width, dim=1).unsqueeze(2))
     if len(targets) > 1:
         targets[0] += targets[1]
     if steps > 1:
-        _add_remainder(chunk, noise, _covariance(chunk, products, _float32(left[:, 1:, 1:])), shift, workspace)
+        covariance = _covariance(chunk, products, _float32(left[:, 1:, 1:], shift.device))
+        _add_remainder(chunk, noise, covariance, shift, workspace)
     return shift
 
 
@@ -77,7 +79,7 @@ def _moments(chunk: Chunk) -> tuple[Numbers, Numbers, Numbers]:
     own_steps = (np.array(batches.active)[None, :] > np.arange(len(chunk))[:, None]).sum(axis=1)
     ends = response[own_steps][:, None, :]
     if chunk.task.halves:
-        first = batches.first_half.numpy().T[:, None, :]
+        first = batches.first_half.cpu().numpy().T[:, None, :]
         ends = np.concatenate([ends * first, ends * (1 - first)], axis=1)
     powers = (ends**2).sum(axis=2)
     overlap = ends @ response[:steps].T
@@ -93,10 +95,10 @@ def _draw(chunk: Chunk, noise: Noise, records: Tensor, layer: Tensor, deviations
     weight, bias = layer[:, :-out].view(n, out, inputs), layer[:, -out:]
     single = chunk.batches.single_pass
     visited = records[:, chunk.batches.rows.shape[2] :] if single else records
-    answers = torch.empty(n, visited.shape[1], out)
+    answers = torch.empty(n, visited.shape[1], out, device=records.device)
     products = zip(bias, visited, weight.transpose(1, 2), answers, strict=True)
     for i, (row, deviation, (constant, own, transposed, target)) in enumerate(
-        zip(layer.numpy(), deviations, products, strict=True)
+        zip(layer, deviations, products, strict=True)
     ):
         # Device by device: the noise is still in the cache when it is multiplied.
         noise.fill(i, row, deviation)
@@ -110,7 +112,7 @@ def _add_remainder(chunk: Chunk, noise: Noise, covariance: Tensor, shift: Tensor
     present = _present(chunk)
     standard = workspace.take("noise-standard", *shift.shape)
     out = shift.shape[2]
-    for i, (row, count) in enumerate(zip(standard.flatten(1).numpy(), present.sum(dim=1).tolist(), strict=True)):
+    for i, (row, count) in enumerate(zip(standard.flatten(1), present.sum(dim=1).tolist(), strict=True)):
         # What a device draws must not depend on its company: it draws for visits that take place, not for padding.
         noise.fill(i, row[: count * out], chunk.task.noise_deviation)
         if count < present.shape[1]:
@@ -161,5 +163,5 @@ def _present(chunk: Chunk) -> Tensor:
     return chunk.batches.weights[1:].transpose(0, 1).flatten(1) > 0
 
 
-def _float32(values: Numbers) -> Tensor:
-    return torch.from_numpy(values.astype(np.float32))
+def _float32(values: Numbers, where: torch.device) -> Tensor:
+    return torch.from_numpy(values.astype(np.float32)).to(where)

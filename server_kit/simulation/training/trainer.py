@@ -21,6 +21,7 @@ from server_kit.local_task import LocalTask
 from server_kit.simulation.training.bench import Bench, Spec
 from server_kit.simulation.training.devices import DeviceData
 from server_kit.simulation.training.evaluation import Evaluation, panels
+from server_kit.simulation.training.hardware import Hardware, torch_device
 from server_kit.simulation.training.planning import plan, rows_at_once
 from server_kit.simulation.training.results import Trained
 from server_kit.simulation.training.round_work import RoundWork
@@ -30,17 +31,26 @@ from server_kit.simulation.training.workers import Workers
 class Trainer:
     """Trains and evaluates one kind of model. Keeps threads and memory from round to round; `close` it.
 
-    `workers` is the number of threads, by default as many as torch uses; `devices_per_chunk` changes speed
-    and memory, not results.
+    `workers` is the number of threads, by default as many as torch uses, or one for a graphics card;
+    `devices_per_chunk` changes speed and memory, not results. `device` is where to compute (see `hardware`).
     """
 
-    def __init__(self, spec: Spec, *, workers: int | None = None, devices_per_chunk: int | None = None) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        *,
+        workers: int | None = None,
+        devices_per_chunk: int | None = None,
+        device: Hardware = "auto",
+    ) -> None:
         self.spec = spec
-        self._count = torch.get_num_threads() if workers is None else workers
+        self._where = torch_device(device)
+        own_workers = torch.get_num_threads() if self._where.type == "cpu" else 1
+        self._count = own_workers if workers is None else workers
         if self._count < 1 or (devices_per_chunk is not None and devices_per_chunk < 1):
             raise InvalidSetting("a trainer needs a worker or more, and a chunk a device or more; nothing was started")
         self._largest = devices_per_chunk
-        self._workers = Workers(lambda: Bench(spec), self._count)
+        self._workers = Workers(lambda: Bench(spec, self._where), self._count, self._where)
 
     def train_in_chunks(
         self,
@@ -65,7 +75,7 @@ class Trainer:
         if task.mask is not None:
             self.spec.layout.check(task.mask)
         rounds = [round_number] * len(devices) if isinstance(round_number, int) else round_number
-        work = RoundWork(starts, data, devices, start_of, task, seed, rounds, with_start_losses)
+        work = RoundWork(starts, data.on(self._where), devices, start_of, task, seed, rounds, with_start_losses)
         groups = plan(self.spec, data, devices, work.grouped_starts, task, workers=self._count, largest=self._largest)
         return self._workers.results([partial(work.train, group) for group in groups])
 
@@ -110,7 +120,8 @@ class Trainer:
         """Loss and accuracy of each device with its model: `models` and `model_of` as in training."""
         models, model_of = self._models(models, model_of, len(devices), "models")
         loss, right = torch.zeros(2, len(devices), dtype=torch.float64)
-        jobs = [panel.sums for panel in panels(models, model_of, data, devices, rows_at_once(self.spec))]
+        there = data.on(self._where)
+        jobs = [panel.sums for panel in panels(models, model_of, there, devices, rows_at_once(self.spec))]
         for losses, rights in self._workers.results(jobs):
             loss += losses
             right += rights
@@ -121,7 +132,7 @@ class Trainer:
         self, models: Tensor, chosen: Sequence[int] | None, devices: int, name: str
     ) -> tuple[Tensor, Sequence[int]]:
         """[m, size] and one number for each device."""
-        models = models.detach().view(-1, models.shape[-1]).to(torch.float32)
+        models = models.detach().view(-1, models.shape[-1]).to(self._where, torch.float32)
         self.spec.layout.check(models)
         if chosen is None:
             chosen = [0] * devices if len(models) == 1 else range(len(models))

@@ -28,13 +28,13 @@ Job = Callable[[Bench, Workspace], Result]
 class Workers:
     """A fixed number of threads. They start with the first jobs and stay until `close`."""
 
-    def __init__(self, make: Callable[[], Bench], count: int) -> None:
+    def __init__(self, make: Callable[[], Bench], count: int, where: torch.device | None = None) -> None:
         self._count = count
         self._benches: queue.SimpleQueue[Bench] = queue.SimpleQueue()
         for _ in range(count):
             self._benches.put(make())
         # One result for each worker, and one that the consumer is reading.
-        self._results = deque(Workspace() for _ in range(count + 1))
+        self._results = deque(Workspace(where) for _ in range(count + 1))
         self._pool: ThreadPoolExecutor | None = None
 
     def results(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:

@@ -11,7 +11,8 @@ from torch import Tensor
 class Workspace:
     """Named scratch tensors, grown when needed and never shrunk. One for each thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, where: torch.device | None = None) -> None:
+        self._where = where or torch.device("cpu")
         self._kept: dict[str, Tensor] = {}
         # The last view of each name: steps ask for the same shapes again and again, and a view is not free.
         self._views: dict[str, Tensor] = {}
@@ -24,7 +25,7 @@ class Workspace:
         count = math.prod(shape)
         kept = self._kept.get(name)
         if kept is None or len(kept) < count:
-            kept = self._kept[name] = torch.empty(count)
+            kept = self._kept[name] = torch.empty(count, device=self._where)
         view = self._views[name] = kept[:count].view(shape)
         return view
 
@@ -35,4 +36,4 @@ class Workspace:
 
 def first(values: Tensor, count: int) -> Tensor:
     """The first `count` rows: `values` itself if there are no more."""
-    return values if len(values) == count else values[:count]
+    return values if values.shape[0] == count else values[:count]  # the shape is known sooner than the length

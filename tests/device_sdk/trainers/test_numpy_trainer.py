@@ -17,8 +17,7 @@ from device_sdk.trainers import (
     TrainingSettings,
     TrainingStopped,
 )
-from device_sdk.trainers.protocol import units_of
-from privacy import ClippedUpdate, NoiseSource, PrivacyUnit, SeededSource
+from privacy import ClippedUpdate, NoiseSource, SeededSource
 from tests.architecture.repository import ROOT
 
 SETTINGS = TrainingSettings(0.5, batch_size=8, epochs=20)
@@ -160,10 +159,6 @@ def test_a_model_for_other_records_is_refused():
     whole = {name: part.astype(np.int64) for name, part in start(2, 3).items()}
     with pytest.raises(ModelMismatch, match="floating point"):
         NumpyTrainer(*blobs()).train(whole, SETTINGS)
-
-
-def test_it_protects_the_device_as_a_whole():
-    assert units_of(NumpyTrainer(*blobs())) == {PrivacyUnit.DEVICE}
 
 
 def printed_by(code):

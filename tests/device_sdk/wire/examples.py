@@ -88,7 +88,7 @@ FROM_DEVICE: dict[str, m.DeviceMessage] = {
     "decline": m.Decline("t-41", m.DeclineReason.TERMS),
     "goodbye_of_device": m.Goodbye(m.GoodbyeReason.LEAVING),
 }
-FROM_SERVER: dict[str, m.ServerMessage | m.Enclosure] = {
+FROM_SERVER: dict[str, m.ServerMessage] = {
     "welcome": m.Welcome(COHORTS, b'{"countersignature":1}'),
     "task": TASK,
     "task_with_record_level": RECORD_TASK,
@@ -98,7 +98,6 @@ FROM_SERVER: dict[str, m.ServerMessage | m.Enclosure] = {
     "come_back": m.ComeBack(30.0),
     "question": QUESTION,
     "question_about_loss": LOSS_QUESTION,
-    "enclosure": m.Enclosure(b"a small model"),
     "goodbye_of_server": m.Goodbye(m.GoodbyeReason.CLOSING),
 }
 UPLOADS: dict[str, m.UploadRequest] = {

@@ -102,6 +102,16 @@ def test_a_delivery_is_understood_in_any_order_of_its_fields():
             codec.decode_delivery(part)
 
 
+def test_a_model_goes_with_its_task_and_is_no_matter_for_those_who_do_not_know_of_it():
+    body = codec.encode_from_server(TASK) + codec.encode_enclosed(b"a small model")
+    assert codec.decode_with_enclosed(body) == (TASK, b"a small model")
+    assert codec.decode_from_server(body) == TASK
+    assert codec.decode_with_enclosed(codec.encode_from_server(TASK)) == (TASK, b"")
+    assert codec.decode_with_enclosed(codec.encode_enclosed(b"alone")) == (None, b"alone")
+    with pytest.raises(TooLarge):
+        codec.decode_from_server(codec.encode_enclosed(bytes(m.ENCLOSED_BYTES + 1)))
+
+
 def test_the_largest_delivery_fits():
     chunk = m.Chunk(0, b"x" * m.CHUNK_BYTES)
     terms = tuple(m.Term(f"{'abcdefgh'[index % 8] * (index + 1)}", "y" * 4096) for index in range(32))

@@ -117,17 +117,17 @@ def transfer(call, channel, timeout_seconds=None):
         channel.upload(TestDevice().update(SMALL), SMALL, timeout_seconds)
 
 
-def enclosing(*contents: bytes):
-    return saying(WELCOME, *(codec.encode_from_server(m.Enclosure(content)) for content in contents), TASK_BODY)
-
-
 TASK_BODY = codec.encode_from_server(examples.TASK)
+
+
+def enclosing(*contents: bytes):
+    return saying(WELCOME, *(TASK_BODY + codec.encode_enclosed(content) for content in contents))
 
 
 def test_what_was_enclosed_is_not_asked_for(hostile, channel):
     hostile.answers["Attend"] = enclosing(SMALL)
     session = channel.attend()
-    assert session.receive(10) == examples.TASK  # the enclosure itself is nobody's message
+    assert session.receive(10) == examples.TASK
     assert channel.download(BLOB) == SMALL  # this server answers no other call
 
 
@@ -135,15 +135,15 @@ def test_what_was_enclosed_is_not_asked_for(hostile, channel):
 def test_an_enclosure_with_other_bytes_is_not_believed(hostile, channel, enclosed):
     hostile.answers["Attend"] = enclosing(*enclosed)
     hostile.answers["Fetch"] = saying(codec.encode(m.Chunk(0, SMALL)))
-    channel.attend().receive(10)
+    session = channel.attend()
+    for _ in enclosed:
+        session.receive(10)
     assert channel.download(BLOB) == SMALL
 
 
 def test_an_enclosure_beyond_its_limit_ends_the_stream(hostile, channel):
-    twin = codec._twin("ServerMessage")()
-    twin.enclosure.content = bytes(m.ENCLOSED_BYTES + 1)
-    hostile.answers["Attend"] = saying(WELCOME, twin.SerializeToString())
-    with pytest.raises(MalformedMessage):
+    hostile.answers["Attend"] = enclosing(bytes(m.ENCLOSED_BYTES + 1))
+    with pytest.raises(TooLarge):
         channel.attend().receive(10)
 
 

@@ -46,6 +46,12 @@ class HostileDevice:
     def download(self, body: bytes) -> Any:
         return self.channel.unary_stream(path(FEDERATION, "Download"))(body, timeout=20)
 
+    def fetch(self, body: bytes) -> bytes:
+        return self.call(FEDERATION, "Fetch", body)
+
+    def deliver(self, body: bytes) -> bytes:
+        return self.call(FEDERATION, "Deliver", body)
+
     def renew(self, body: bytes) -> bytes:
         return self.channel.unary_unary(path(FEDERATION, "Renew"))(body, timeout=20)
 

@@ -84,6 +84,7 @@ class MemoryDesk:
         self.departures: list[tuple[DeviceId, bool]] = []
         self.story: list[str] = []
         self.accepted: list[tuple[DeviceId, ReleaseHeader, bytes]] = []
+        self._held: set[ReleaseHeader] = set()
         self.repeats = 0
         self.changed = threading.Condition()
 
@@ -120,11 +121,10 @@ class MemoryDesk:
     def announce(self, device: DeviceId, header: ReleaseHeader) -> UploadAccepted | None:
         if self.expected is not None and isinstance(header, UpdateHeader) and header.task not in self.expected:
             raise Refused(ErrorCode.NOT_ASKED, "this task is not the device's, or it is over; nothing was taken")
-        for _, held, _ in self.accepted:
-            if held == header:
-                self.repeats += 1
-                return UploadAccepted(self._countersigned(header), repeated=True)
-        return None
+        if header not in self._held:
+            return None
+        self.repeats += 1
+        return UploadAccepted(self._countersigned(header), repeated=True)
 
     def accept(self, device: DeviceId, header: ReleaseHeader, parcel: Parcel) -> UploadAccepted:
         receipt = Receipt.from_json(header.receipt)
@@ -132,6 +132,7 @@ class MemoryDesk:
         acceptance = self.receipts.accept(receipt, header.payload.sha256.hex(), key)
         if not acceptance.repeated:
             self.accepted.append((device, header, parcel.read()))
+            self._held.add(header)
         self._note("accepted")
         return UploadAccepted(acceptance.countersignature.to_json(), acceptance.repeated)
 

@@ -206,7 +206,14 @@ class PaperServer:
         )
         writer = TaskWriter(self.layout, self.models, self.privacy.terms(), 100.0)
         pretraining = Pretraining(
-            self.store, writer, self.layout, self.desk.presence.here, self.coordinator.hand_out, 0.0, self.clock
+            self.store,
+            writer,
+            self.layout,
+            self.desk.presence.here,
+            self.coordinator.hand_out,
+            self.desk.give_up,
+            0.0,
+            self.clock,
         )
         self.questions = Questions(self.store, self.push)
         fleet = LiveFleet(

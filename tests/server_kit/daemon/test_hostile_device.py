@@ -158,6 +158,59 @@ def test_wrong_pieces_are_refused_and_nothing_is_counted(server, hostile, device
     assert server.desk.accepted == []
 
 
+SMALL = b"a small update"
+DELIVERIES = {
+    "other bytes": (lambda d: m.Delivery(d.update(SMALL), m.Chunk(0, b"another update")), ErrorCode.WRONG_HASH),
+    "too few": (lambda d: m.Delivery(d.update(SMALL), m.Chunk(0, SMALL[:-1])), ErrorCode.OUT_OF_ORDER),
+    "too many": (lambda d: m.Delivery(d.update(SMALL), m.Chunk(0, SMALL + b"x")), ErrorCode.OUT_OF_ORDER),
+    "from elsewhere": (lambda d: m.Delivery(d.update(SMALL), m.Chunk(1, SMALL)), ErrorCode.OUT_OF_ORDER),
+    "of several pieces": (lambda d: m.Delivery(d.update(PAYLOAD), m.Chunk(0, WHOLE[0][1])), ErrorCode.OUT_OF_ORDER),
+    "changed since it was signed": (
+        lambda d: m.Delivery(replace(d.update(SMALL), round=9), m.Chunk(0, SMALL)),
+        ErrorCode.WRONG_SIGNATURE,
+    ),
+    "of another device": (
+        lambda d: m.Delivery(TestDevice(server=d.server).update(SMALL), m.Chunk(0, SMALL)),
+        ErrorCode.WRONG_SIGNATURE,
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "code"), DELIVERIES.values(), ids=DELIVERIES)
+def test_a_wrong_delivery_is_refused_and_nothing_is_counted(server, hostile, device, make, code):
+    assert refusal_of(lambda: hostile.deliver(codec.encode_delivery(make(device)))) is code
+    assert server.desk.accepted == []
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff\xff", codec.encode_upload(examples.UPDATE)])
+def test_a_delivery_that_is_none_is_refused(hostile, body):
+    assert refusal_of(lambda: hostile.deliver(body)) is ErrorCode.MALFORMED
+
+
+def test_a_delivery_that_was_not_asked_for_is_refused(server, hostile, device):
+    server.desk.expected = {"t-other"}
+    delivery = m.Delivery(device.update(SMALL), m.Chunk(0, SMALL))
+    assert refusal_of(lambda: hostile.deliver(codec.encode_delivery(delivery))) is ErrorCode.NOT_ASKED
+
+
+def test_a_replayed_delivery_is_acknowledged_alike_and_counted_once(server, hostile, device):
+    body = codec.encode_delivery(m.Delivery(device.update(SMALL), m.Chunk(0, SMALL)))
+    answers = [codec.decode(m.UploadAccepted, hostile.deliver(body)) for _ in range(3)]
+    assert [answer.repeated for answer in answers] == [False, True, True]
+    assert len({answer.countersignature for answer in answers}) == 1
+    assert [payload for _, _, payload in server.desk.accepted] == [SMALL]
+
+
+def test_a_piece_beyond_the_end_of_a_model_is_refused(server, hostile):
+    server.desk.blobs[blob_of(SMALL).sha256] = SMALL
+    whole = hostile.fetch(codec.encode(m.DownloadRequest(blob_of(SMALL).sha256)))
+    assert codec.decode_chunk(whole) == m.Chunk(0, SMALL)
+    beyond = codec.encode(m.DownloadRequest(blob_of(SMALL).sha256, len(SMALL)))
+    assert refusal_of(lambda: hostile.fetch(beyond)) is ErrorCode.OUT_OF_ORDER
+    unknown = codec.encode(m.DownloadRequest(b"\0" * 32))
+    assert refusal_of(lambda: hostile.fetch(unknown)) is ErrorCode.NOT_FOUND
+
+
 def test_an_upload_that_begins_with_a_piece_is_refused(hostile):
     assert refusal_of(hostile.upload(pieces(WHOLE[0]))) is ErrorCode.OUT_OF_ORDER
 

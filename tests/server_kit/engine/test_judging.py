@@ -11,13 +11,15 @@ import torch
 
 from server_kit.errors import InvalidSetting
 from server_kit.presets import strategy
+from server_kit.simulation import judging
 from server_kit.simulation.changes import Newcomers
+from server_kit.simulation.judging import Judge
 from server_kit.simulation.metrics import agreement
 from server_kit.simulation.partition import ClassesPerDevice, Equal
 from server_kit.simulation.training import Trainer
 from server_kit.simulation.virtual_time import RunSettings, simulate
 from tests.server_kit.engine.test_invariants import EAGER, TOGETHER
-from tests.server_kit.engine.worlds import SPEC, TASK, people, run, same, small, world
+from tests.server_kit.engine.worlds import ALIKE, SPEC, TASK, people, run, same, small, world
 
 
 def accuracy(trainer: Trainer, model: torch.Tensor, population, device: str) -> float:
@@ -92,6 +94,16 @@ class TestFtfa:
                     + now.trainer.train(model, train, [device], TASK, seed=0, round_number=round_number).updates[0]
                 )
                 assert found == pytest.approx(accuracy(now.trainer, tuned, now.population, device))
+
+    def test_more_devices_than_a_worker_can_hold_are_tested_too(self, monkeypatch):
+        """One worker, and so many devices that it trains them in several pieces."""
+        population = people(ALIKE, devices=80)
+        with Trainer(SPEC, workers=1, devices_per_chunk=10) as trainer:
+            judge = Judge.of(population, trainer, strategy("ftfa"), small(2), 0)
+            models, places = SPEC.initial(0)[None], [0] * len(population)
+            found = judge._fine_tuned(models, population.devices, places, 0)
+            monkeypatch.setattr(judging, "_MOST_COORDINATES", 7 * SPEC.layout.size)
+            assert judge._fine_tuned(models, population.devices, places, 0) == pytest.approx(found)
 
     def test_the_server_knows_nothing_of_it(self):
         with world("ftfa", settings=small(3)) as tuned, world("fedavg", settings=small(3)) as plain:

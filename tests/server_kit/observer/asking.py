@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,32 +23,41 @@ class Reply:
         return json.loads(self.body)
 
 
-def ask(app: Any, path: str, host: str = "localhost") -> Reply:
-    return asyncio.run(_ask(app, path, host))
+def ask(
+    app: Any, path: str, host: str = "localhost", *, method: str = "GET", headers: Mapping[str, str] | None = None
+) -> Reply:
+    return asyncio.run(_ask(app, path, {"host": host, **(headers or {})}, method))
 
 
-async def _ask(app: Any, path: str, host: str) -> Reply:
-    scope = {
+def scope_of(path: str, headers: Mapping[str, str], method: str = "GET") -> dict[str, Any]:
+    path, _, query = path.partition("?")
+    return {
         "type": "http",
         "asgi": {"version": "3.0"},
         "http_version": "1.1",
-        "method": "GET",
+        "method": method,
         "scheme": "http",
         "path": path,
         "raw_path": path.encode(),
-        "query_string": b"",
-        "headers": [(b"host", host.encode())],
+        "query_string": query.encode(),
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
         "server": ("127.0.0.1", 8480),
         "client": ("127.0.0.1", 1),
     }
+
+
+async def _ask(app: Any, path: str, headers: Mapping[str, str], method: str) -> Reply:
     sent: list[dict[str, Any]] = []
+    body = [{"type": "http.request", "body": b"", "more_body": False}]
 
     async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        if not body:
+            await asyncio.Event().wait()  # this caller does not hang up
+        return body.pop()
 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    await app(scope, receive, send)
-    headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-    return Reply(sent[0]["status"], headers, b"".join(message.get("body", b"") for message in sent[1:]))
+    await app(scope_of(path, headers, method), receive, send)
+    given = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return Reply(sent[0]["status"], given, b"".join(message.get("body", b"") for message in sent[1:]))

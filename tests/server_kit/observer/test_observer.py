@@ -200,7 +200,7 @@ class TestDoors:
         assert ask(app, "/healthz").headers["cache-control"] == "no-store"
 
     def test_there_is_nothing_else(self, app):
-        assert ask(app, "/").status == 404
+        assert ask(app, "/secrets").status == 404
 
 
 @pytest.mark.integration

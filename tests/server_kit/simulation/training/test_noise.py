@@ -56,6 +56,11 @@ def test_a_stream_goes_on_where_it_stopped(parts):
     assert len({float(value) for piece in pieces for value in piece}) == sum(parts)
 
 
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 7, 8, 9, 12, 15])
+def test_the_first_draws_are_the_same_however_many_are_asked_for(count):
+    assert draws(count).tolist() == draws(24)[:count].tolist()
+
+
 def chunk_of_copies(task: LocalTask) -> Chunk:
     """The same device again and again: only the noise differs."""
     numbers = np.random.default_rng(4)

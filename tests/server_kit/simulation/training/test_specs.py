@@ -165,4 +165,3 @@ def test_a_plan_holds_every_device_once_in_falling_steps_and_keeps_starts_apart(
         assert len({starts[p] for p in group.positions}) == 1
         most = max(sizes[p] for p in group.positions)
         assert len(group.positions) <= devices_per_chunk(spec, most, row_space=group.row_space)
-        assert not group.row_space or steps[-1] >= 0.75 * steps[0]
