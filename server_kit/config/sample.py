@@ -137,8 +137,8 @@ def sample_settings(
             listen,
             {
                 "enrolment": "Newcomers knock at enrolment; enrolled devices talk to gateway.",
-                "status": "Health, metrics and dashboard ask for no password: loopback, unless something before "
-                "them does.",
+                "status": "Health, metrics and dashboard. On loopback they ask for nothing; elsewhere for a token, "
+                "over\n# plain HTTP, so put TLS before it.",
                 "hosts": "Names and addresses in the server's certificate; invitations say the first.",
             },
         ),

@@ -66,7 +66,7 @@ def check_ports(home: Home) -> Found:
     if not faults:
         yield Verdict.OK, "all three ports are free"
     if not listen.status_is_local:
-        yield Verdict.WARN, f"status listens on {listen.status} and asks nobody for a password; prefer loopback"
+        yield Verdict.WARN, f"status listens on {listen.status} and takes its token over plain HTTP; prefer loopback"
 
 
 def check_clock(_: Home) -> Found:

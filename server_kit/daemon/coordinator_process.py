@@ -31,6 +31,7 @@ from server_kit.daemon.model_shelf import ModelShelf
 from server_kit.daemon.planning import plan_of
 from server_kit.daemon.pretraining import Pretraining
 from server_kit.daemon.questions import Questions
+from server_kit.daemon.server_certificate import expires_at
 from server_kit.daemon.refusal_counts import RefusalCounts
 from server_kit.daemon.spool import Spool
 from server_kit.daemon.task_writer import TaskWriter
@@ -151,6 +152,11 @@ class Wiring:
         self.gateway.show(certificate)
         if self.enrolment is not None:
             self.enrolment.show(certificate)
+        self.expires(certificate)
+
+    def expires(self, certificate: ServerCertificate) -> None:
+        """Publish how long what we show is good."""
+        self.meter.gauge("covey_certificate_expires_at_seconds", expires_at(certificate).timestamp())
 
     def reload(self) -> None:
         """Take up what may change while the server runs, and say what may not."""
@@ -182,6 +188,7 @@ def listening(wiring: Wiring) -> Iterator[None]:
     )
     wiring.enrolment = enrolment = EnrolmentServer(desk, wiring.loop)
     _opened(enrolment, "enrolment", listen.enrolment, certificate)
+    wiring.expires(certificate)
     log.info("devices can connect", extra={"port": port})
     wiring.meter.fact("listening", value=True)
     try:

@@ -119,7 +119,7 @@ class TestCheck:
             assert findings(fresh, "ports") == {Verdict.OK: "a daemon runs here and has its ports"}
 
     def test_a_status_port_for_all_is_warned_of(self, fresh):
-        assert "asks nobody for a password" in findings(
+        assert "takes its token over plain HTTP" in findings(
             with_settings(fresh, "[listen]\nstatus = '0.0.0.0:8480'\n"), "ports"
         ).get(Verdict.WARN, "")
 

@@ -1,0 +1,1 @@
+"""The daemon as it is deployed: its own processes, mutual TLS, a durable store, and devices of the SDK."""
