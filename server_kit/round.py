@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import torch
 
-from server_kit.aggregation.streaming import Held
+from server_kit.aggregation.streaming import BLOCK, Held
 from server_kit.interfaces import CohortId, DeviceId, DeviceView, Memory, RoundOutcome, Update, Updates
 
 if TYPE_CHECKING:
@@ -275,12 +275,14 @@ class Usable:
         for update in self._updates:
             if update.delta.shape != self._shape:
                 self.refused["of another shape"] += 1
-            elif not bool(torch.isfinite(update.delta).all()):
+            elif not all(bool(torch.isfinite(part).all()) for part in torch.split(update.delta, BLOCK)):
                 self.refused["not finite"] += 1
             else:
                 self.losses[update.device] = update.loss
                 self.weights[update.device] = update.weight
                 yield update
+            # It is not kept while the next is read.
+            del update
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from typing import Any
 
 import grpc
 
-from benchmarks.daemon.federation import Federation, running
+from benchmarks.daemon.federation import Federation, heed_signals, running
 from device_sdk.wire import codec
 from device_sdk.wire import messages as m
 from device_sdk.wire.services import FEDERATION, path
@@ -110,6 +110,7 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=5, help="how often each checks in again")
     parser.add_argument("--json", action="store_true", help="print the measurements as JSON")
     options = parser.parse_args()
+    heed_signals()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with tempfile.TemporaryDirectory() as name, running(Path(name), devices=1, rounds=0) as federation:

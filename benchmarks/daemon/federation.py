@@ -165,6 +165,11 @@ def _heard(process):
     return json.loads(line)
 
 
+def heed_signals() -> None:
+    """Let SIGTERM stop what was started, as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+
+
 def usage(pid: int) -> Usage:
     """Of one process, from the system."""
     folder = Path("/proc") / str(pid)

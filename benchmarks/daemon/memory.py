@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from benchmarks.daemon.federation import Running, taking_part
+from benchmarks.daemon.federation import Running, heed_signals, taking_part
 
 WARM_UP = 100
 WANTED_GROWTH = 0.05
@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--json", action="store_true", help="print the measurements as JSON")
     options = parser.parse_args()
+    heed_signals()
     measured = measure(options.devices, options.rounds)
     if options.json:
         print(json.dumps(measured))

@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.daemon.federation import taking_part
+from benchmarks.daemon.federation import heed_signals, taking_part
 
 WANTED_MILLISECONDS = {10: 50, 100: 300}
 WARM_UP = 5
@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument("--fleets", type=int, default=1, help="how many processes the devices live in")
     parser.add_argument("--json", action="store_true", help="print the measurements as JSON")
     options = parser.parse_args()
+    heed_signals()
     load = os.getloadavg()[0]
     rows = [measure(devices, options.rounds, options.fleets) for devices in options.devices]
     if options.json:

@@ -1,4 +1,4 @@
-"""Tables for benchmarks/README.md from the results of the experiments, finished or not.
+"""Tables for benchmarks/README.md from the results of the experiments, as far as they are.
 
     python -m benchmarks.papers.tables OUT --data-dir DATA                              print them
     python -m benchmarks.papers.tables OUT --data-dir DATA --into benchmarks/README.md  replace those in a file
@@ -33,6 +33,7 @@ from server_kit.simulation.records import Run
 
 HERE = Path(__file__).parent
 NOTHING = "–"
+NOT_YET = "No seed is finished yet.\n"
 Runs = Mapping[str, Mapping[int, Run]]
 
 
@@ -40,7 +41,7 @@ def tables_of(experiment: Experiment, finished: Mapping[Unit, Finished]) -> str:
     """What an experiment came to: its contenders, then the claims, with the seeds and commits."""
     name = Path(experiment.file.name).stem
     if not finished:
-        return "No seed is finished yet.\n"
+        return NOT_YET
     seeds = sorted({unit.seed for unit in finished})
     commits = sorted({_short(each.commit) for each in finished.values()})
     parts = [
@@ -191,18 +192,17 @@ def _cell(found: ContenderSummary | None) -> str:
 
 
 def results(out: Path, data_dir: Path) -> Iterator[tuple[str, str]]:
-    """Each experiment that has been begun, with its tables; then those that stand side by side."""
+    """Each experiment with its tables; then those that stand side by side."""
     begun = {}
     for file in sorted(HERE.glob("*.toml")):
-        if (out / file.stem / "units").is_dir():
-            experiment = ExperimentFile.open(file, data_dir=data_dir).read()
-            finished = complete(experiment, ResultsFolder(out / file.stem).read(experiment))
-            yield file.stem, tables_of(experiment, finished)
-            if finished:
-                begun[file.stem] = experiment, finished
+        experiment = ExperimentFile.open(file, data_dir=data_dir).read()
+        finished = complete(experiment, ResultsFolder(out / file.stem).read(experiment))
+        yield file.stem, tables_of(experiment, finished)
+        if finished:
+            begun[file.stem] = experiment, finished
     for name, parts in SIDE_BY_SIDE.items():
-        if found := {part: begun[part] for part in parts if part in begun}:
-            yield name, side_by_side(found)
+        found = {part: begun[part] for part in parts if part in begun}
+        yield name, side_by_side(found) if found else NOT_YET
 
 
 def replaced(text: str, tables: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from server_kit.aggregation.streaming import moved
+from server_kit.aggregation.streaming import add_to, moved
 
 if TYPE_CHECKING:
     from server_kit.interfaces import Memory, Updates
@@ -33,7 +33,8 @@ class FedBuff:
                 continue
             if total is None:
                 total = torch.zeros_like(update.delta, dtype=torch.float64)
-            total.add_(update.delta, alpha=(1 + update.staleness) ** -0.5)
+            add_to(total, update.delta, (1 + update.staleness) ** -0.5)
+            del update
         if total is None:
             return model.clone()
         step = total / buffered

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from server_kit.interfaces import Update, Updates
 
+BLOCK = 1 << 20
+"""So many numbers at a time where a step over all of them would need another vector."""
+
 
 @dataclass(frozen=True)
 class Held:
@@ -38,20 +41,34 @@ def weighted_mean(updates: Updates, weight: Callable[[Update], float]) -> torch.
         if total is None:
             total = torch.zeros_like(update.delta, dtype=torch.float64)
         if update.mask is None:
-            total.add_(update.delta, alpha=share)
+            add_to(total, update.delta, share)
             shares = shares + share
         else:
             kept = update.mask.to(torch.float64)
             total.add_(update.delta * kept, alpha=share)
             shares = kept * share + shares
+        # Before the next is read: two of them would be one too many.
+        del update
     if total is None:
         return None
     if isinstance(shares, float):
-        return total / shares if shares > 0 else None
+        return total.div_(shares) if shares > 0 else None
     # A coordinate that nobody trained stays where it is.
     return torch.where(shares > 0, total / shares.clamp_min(torch.finfo(torch.float64).tiny), 0.0)
 
 
+def add_to(total: torch.Tensor, delta: torch.Tensor, share: float) -> None:
+    """Add to a sum of higher precision, block by block: torch would copy all of `delta` into that precision first."""
+    for part, added in zip(torch.split(total, BLOCK), torch.split(delta, BLOCK), strict=True):
+        part.add_(added, alpha=share)
+
+
 def moved(model: torch.Tensor, step: torch.Tensor | None) -> torch.Tensor:
-    """`model` moved by `step`, in the model's own precision."""
-    return model.clone() if step is None else (model + step).to(model.dtype)
+    """`model` moved by `step`, in the model's own precision; block by block, for the same reason."""
+    if step is None:
+        return model.clone()
+    result = torch.empty_like(model)
+    blocks = (torch.split(each, BLOCK) for each in (result, model, step))
+    for part, before, by in zip(*blocks, strict=True):
+        part.copy_(before + by)
+    return result

@@ -91,6 +91,10 @@ class Checkpoints:
         except FileNotFoundError as error:
             raise CorruptCheckpoint(f"checkpoint {name} is gone; restore it from a backup") from error
 
+    def names(self, line: str) -> list[str]:
+        """All of a line that are there, oldest first; the newest may not count yet."""
+        return sorted(self._names(line))
+
     def latest(self, line: str, named: str | None = None) -> Found:
         """The newest checkpoint that can be read, from the one that the store names on; without a name, from the last.
 

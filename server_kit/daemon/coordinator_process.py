@@ -31,8 +31,8 @@ from server_kit.daemon.model_shelf import ModelShelf
 from server_kit.daemon.planning import plan_of
 from server_kit.daemon.pretraining import Pretraining
 from server_kit.daemon.questions import Questions
-from server_kit.daemon.server_certificate import expires_at
 from server_kit.daemon.refusal_counts import RefusalCounts
+from server_kit.daemon.server_certificate import expires_at
 from server_kit.daemon.spool import Spool
 from server_kit.daemon.task_writer import TaskWriter
 from server_kit.errors import InvalidSetting

@@ -149,6 +149,9 @@ class Supervisor:
         until = time.monotonic() + GRACE_SECONDS
         while self._alive() and time.monotonic() < until and not self.signals.stop.is_set():
             time.sleep(0.02)
+        for child in self.children.values():
+            if child.process in self._alive():
+                log.warning("a process has not stopped in time and is killed", extra={"child": child.name})
         self._signal_all(signal.SIGKILL)
         for process in self._alive():
             process.wait()

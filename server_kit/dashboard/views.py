@@ -44,7 +44,7 @@ def overview(sight: Sight) -> Document:
             "waiting": _gauge(snapshots, "covey_devices_waiting"),
         },
         "refused": None if facts is None else sum(facts.refusals.values()),
-        "spend": _spend(sight, sight.reader.spread()),
+        "spend": _spend(sight, sight.reader.spread_so_far()),
         "cohorts": [] if standing is None else cohort_lines(sight, standing),
         "changes": changes(sight),
         "read_to": 0 if standing is None else standing.read_to,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from server_kit.demo.running import Folder
+    from server_kit.demo.running import Demo, Folder
     from server_kit.demo.summary import Summary
 
 
@@ -45,16 +45,24 @@ def demo(devices: int, rounds: int, out: Path) -> None:
 
     folder, terms = Folder(out), Terms(devices, rounds)
     click.echo(opening(terms.devices))
-    with watching(terms) as watch:
-        results = Demo(terms, folder, watch).run()
-        watch.doing("drawing the report")
-        from server_kit.demo.report import page_of
-        from server_kit.demo.summary import Summary
-
-        summary = Summary(results)
-        folder.report.write_text(page_of(summary), encoding="utf-8")
-        folder.results.write_text(json.dumps(summary.document(), indent=1), encoding="utf-8")
+    try:
+        with watching(terms) as watch:
+            summary = summarised(Demo(terms, folder, watch), folder)
+    except KeyboardInterrupt:
+        click.echo(f"stopped; nothing is left running; {out} holds what there was", err=True)
+        raise
     click.echo(closing(summary, folder))
+
+
+def summarised(run: Demo, folder: Folder) -> Summary:
+    """Run it, and write down what it came to."""
+    from server_kit.demo.report import page_of
+    from server_kit.demo.summary import Summary
+
+    summary = Summary(run.run())
+    folder.report.write_text(page_of(summary), encoding="utf-8")
+    folder.results.write_text(json.dumps(summary.document(), indent=1), encoding="utf-8")
+    return summary
 
 
 def opening(devices: int) -> str:

@@ -25,7 +25,7 @@ _FAVOURITE_SHARE = 0.6
 
 @dataclass(frozen=True)
 class Kind:
-    """What devices of one kind hold: mostly some of the digits, turned by quarter turns."""
+    """What devices of one kind hold: mostly some of the digits, these equally often, turned by quarter turns."""
 
     name: str
     favourites: tuple[int, ...]
@@ -88,13 +88,11 @@ def deal(num_devices: int, seed: int = 0) -> list[DeviceRecords]:
 def _drawn(digits: Dataset, pool: NDArray[np.int64], count: int, kind: Kind, rng: np.random.Generator) -> Records:
     from server_kit.simulation.rotation import rotate
 
-    liked = np.isin(digits.y[pool], kind.favourites)
-    favourites = round(_FAVOURITE_SHARE * count)
-    rows = np.concatenate(
-        [
-            rng.choice(pool[liked], favourites, replace=False),
-            rng.choice(pool[~liked], count - favourites, replace=False),
-        ]
-    )
+    labels = digits.y[pool]
+    of_each = round(_FAVOURITE_SHARE * count / len(kind.favourites))
+    favourites = [rng.choice(pool[labels == label], of_each, replace=False) for label in kind.favourites]
+    others = pool[~np.isin(labels, kind.favourites)]
+    rest = rng.choice(others, count - of_each * len(favourites), replace=False)
+    rows = np.concatenate([*favourites, rest])
     images = rotate(digits.x[rows], kind.degrees).reshape(count, -1)
     return Records(np.multiply(images, np.float32(digits.scale), dtype=np.float32), digits.y[rows])

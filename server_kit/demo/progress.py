@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from server_kit.commands.opened import Opened
-    from server_kit.demo.measuring import Accuracies, Examiner, Weights
+    from server_kit.demo.measuring import Accuracies, Examiner
     from server_kit.layout import Layout
     from server_kit.store.protocol import CohortRecord, Happening
 
 _SPEND_EVERY_SECONDS = 3.0
+Work = tuple[int, str, int]
+"""A device, the cohort that asked it, and the version it trained from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,18 +75,19 @@ class Progress:
     """Splits and merges."""
     spent: list[tuple[int, float]] = field(default_factory=list)
     """By round, the most ε that any device has spent."""
-    _versions: dict[str, int] = field(default_factory=dict)
+    _examined: set[str] = field(default_factory=set)
     _read_to: int = 0
     _spent_at: float = 0.0
 
     def look(self) -> Glance:
         records = self.federation.store.all_cohorts()
-        leaves = [each for each in records if each.state is CohortState.TRAINING]
-        homes = self._homes({each.cohort for each in leaves})
+        rounds = {each.cohort: each.round for each in records if each.state is CohortState.TRAINING}
+        tasks = self._tasks()
+        latest = {device: cohort for device, cohort, _ in tasks}
+        homes = {device: latest[device] for device in sorted(latest) if latest[device] in rounds}
         for record in records:
-            self._examine(record, homes)
+            self._examine(record, tasks)
         self._read_on()
-        rounds = {each.cohort: each.round for each in leaves}
         self._note_spend(min(rounds.values(), default=0))
         return Glance(
             time.monotonic() - self.began_at,
@@ -100,26 +103,31 @@ class Progress:
         found = (point for point in reversed(self.points) if point.cohort == cohort and point.round <= until_round)
         return next(found, None)
 
-    def model(self, record: CohortRecord) -> Weights:
-        """What a cohort's newest checkpoint holds."""
+    def _examine(self, record: CohortRecord, tasks: Sequence[Work]) -> None:
+        """Every model that the cohort has had since the last look."""
         from server_kit.checkpoints import of_cohort, unpack_cohort
 
-        found = self.federation.home.open_checkpoints().latest(of_cohort(record.cohort), record.checkpoint)
-        return {name: view.numpy() for name, view in self.layout.views(unpack_cohort(found.packed).model).items()}
+        checkpoints = self.federation.home.open_checkpoints()
+        for name in checkpoints.names(of_cohort(record.cohort)):
+            if name in self._examined:
+                continue
+            state = unpack_cohort(checkpoints.read(name))
+            if state.version > record.version:
+                break
+            self._examined.add(name)
+            weights = {tensor: view.numpy() for tensor, view in self.layout.views(state.model).items()}
+            # Who trained it, or will train the next from it.
+            versions = (state.version - 1, state.version)
+            members = {device for device, cohort, version in tasks if cohort == record.cohort and version in versions}
+            self.points.append(
+                Point(record.cohort, state.round, tuple(sorted(members)), self.examiner.accuracies(weights))
+            )
 
-    def _examine(self, record: CohortRecord, homes: Mapping[int, str]) -> None:
-        if not record.checkpoint or self._versions.get(record.cohort) == record.version:
-            return
-        members = tuple(device for device, home in homes.items() if home == record.cohort)
-        point = Point(record.cohort, record.round, members, self.examiner.accuracies(self.model(record)))
-        self._versions[record.cohort] = record.version
-        self.points.append(point)
-
-    def _homes(self, leaves: set[str]) -> dict[int, str]:
+    def _tasks(self) -> list[Work]:
+        """All that devices were ever asked for, oldest first."""
         numbers = self._numbers()
         tasks = sorted(self.federation.store.tasks(None, *TaskState), key=lambda task: task.asked_at_seconds)
-        latest = {numbers[task.device]: task.cohort for task in tasks if task.device in numbers}
-        return {device: cohort for device, cohort in sorted(latest.items()) if cohort in leaves}
+        return [(numbers[task.device], task.cohort, task.version) for task in tasks if task.device in numbers]
 
     def _numbers(self) -> dict[str, int]:
         """Devices by their names at the server."""

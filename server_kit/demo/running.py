@@ -179,6 +179,7 @@ class Demo:
                 break
             behind = len(one_model.rounds) <= self._terms.rounds
             one_model.train_a_round() if behind else time.sleep(_LOOK_SECONDS)
+        self._watch.doing("stopping, and drawing the report")
         while len(one_model.rounds) <= self._terms.rounds:
             one_model.train_a_round()
         progress.note_spend(glance.round)

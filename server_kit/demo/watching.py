@@ -59,10 +59,11 @@ class Lines:
         self._changes = len(progress.changes)
         if glance.round > self._round:
             if self._round < 0:
-                click.echo("      cohort: right answers with its model (with one global model)")
+                click.echo("      ε spent; cohort: right answers with its model (with one global model)")
             self._round = glance.round
             told = "  ".join(f"{row[0]}: {row[3]} ({row[4]})" for row in rows(glance, progress, one_model))
-            self._say(glance.seconds, f"round {glance.round}/{self._terms.rounds}  {told}".rstrip())
+            reached = min(glance.round, self._terms.rounds)
+            self._say(glance.seconds, f"round {reached}/{self._terms.rounds}  ε {glance.epsilon:.1f}  {told}".rstrip())
 
     def _say(self, seconds: float, words: str) -> None:
         click.echo(f"{clock(seconds)}  {words}")
@@ -91,7 +92,7 @@ class Table:
         facts = Grid.grid(padding=(0, 2))
         facts.add_row("time", clock(glance.seconds))
         facts.add_row("devices", f"{glance.connected} of {self._terms.devices} connected, each a process of its own")
-        facts.add_row("round", f"{glance.round} of {self._terms.rounds}")
+        facts.add_row("round", f"{min(glance.round, self._terms.rounds)} of {self._terms.rounds}")
         facts.add_row("privacy", f"ε {glance.epsilon:.2f} of {EPSILON} spent")
         facts.add_row("cohorts", _latest(progress))
         facts.add_row("dashboard", f"http://{progress.federation.home.config.listen.status}/")

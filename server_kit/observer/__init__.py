@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from server_kit.observer.app import create_app
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 __all__ = ["create_app"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Load the pages when they are asked for: they need the dashboard, and the dashboard looks at health."""
     if name not in __all__:
         raise AttributeError(name)

@@ -79,6 +79,13 @@ class StoreReader:
         delta = self.home.config.policy.delta
         return self._read(self._spread, _SPEND_SECONDS, lambda store: spend_spread(store.receipts(), delta))
 
+    def spread_so_far(self) -> SpendSpread | None:
+        """The last one, without waiting; if it is old, another is begun aside."""
+        if self.clock() >= self._spread.until_seconds and not self._spread.mutex.locked():
+            threading.Thread(target=self.spread, name="covey-spend", daemon=True).start()
+        value: SpendSpread | None = self._spread.value
+        return value
+
     def devices(self) -> list[DeviceRecord] | None:
         """All; None if the store cannot be read now."""
         return self._read(self._devices, _FRESH_SECONDS, lambda store: store.devices())

@@ -93,7 +93,7 @@ function renderLine() {
     connecting: "Connecting",
     live: found?.running === false ? "The server is not running" : "Live",
     lost: state.heardAt === null ? "The server does not answer; trying again"
-      : `Connection lost; this was known at ${atClock(state.heardAt)}, ${ago(state.heardAt, Date.now() / 1000)}. Trying again`,
+      : `Connection lost; this was known at ${atClock(state.heardAt)} (${ago(state.heardAt, Date.now() / 1000)}). Trying again`,
     refused: "Waiting for the token",
   };
   line.dataset.state = state.connection === "live" && found && !found.health.alive.ok ? "ill" : state.connection;

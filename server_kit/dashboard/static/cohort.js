@@ -16,7 +16,9 @@ export const title = (state) => `Cohort ${state.parameter}`;
 export const needs = (state) => [`/api/cohorts/${encodeURIComponent(state.parameter)}`];
 
 export function view(state) {
-  const found = state.documents[needs(state)[0]];
+  const told = state.documents[needs(state)[0]];
+  // What the stream repeats each second is newer than the document.
+  const found = told && { ...told, ...state.overview?.cohorts.find((each) => each.cohort === state.parameter) };
   const heading = h("h1", {}, `Cohort ${state.parameter}`);
   if (found === undefined) return [heading, h("p", { class: "lead" }, "Reading the cohort.")];
   if (found === null) {

@@ -55,7 +55,7 @@ function rows(found, now) {
   return table("Devices, those seen last first",
     [["Device", "name"], ["State", ""], ["Seen", ""], ["Enrolled", ""], ["Releases", "number"], ["Refused", "wide"]],
     found.devices.map((each) => [code(each.device), badge(each.state, each.state), ago(each.last_seen, now), onDay(each.enrolled_at),
-      count(each.releases), refused(each.refusals)]), { quiet: true });
+      count(each.releases), refused(each.refusals)]), { quiet: true, kind: "dense" });
 }
 
 const refused = (refusals) =>

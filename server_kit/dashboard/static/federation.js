@@ -16,7 +16,7 @@ export function view(state) {
     h("h1", {}, found.name),
     h("p", { class: "lead" }, standing(found)),
     figures(glance(found)),
-    section("Cohorts", "cohorts", found.cohorts.length ? cohortTable(found, state.now) : noCohort(found)),
+    section("Cohorts", "cohorts", hasBegun(found) ? cohortTable(found, state.now) : noCohort(found)),
     section("The tree over time", "tree", ...tree(state)),
     section("Accuracy by cohort", "accuracy", ...accuracy(state)),
     section("Splits and merges", "changes", ...changes(found.changes, state.now)),
@@ -46,6 +46,8 @@ function glance(found) {
   ];
 }
 
+const hasBegun = (found) => found.cohorts.some((each) => each.round > 0 || each.open || each.last_round_at);
+
 const noCohort = (found) =>
   empty("No round has been opened yet. ", found.devices.enrolled
     ? "The first begins when enough devices wait."
@@ -59,13 +61,13 @@ function cohortTable(found, now) {
   return table("Cohorts in the order of the tree; only leaves train", columns, order.map((each) => [
     h("span", { class: `depth depth-${Math.min(6, each.cohort.split(".").length - 1)}` }, cohortLink(each.cohort)),
     badge(each.state, each.state), count(each.devices), count(each.round), percent(each.accuracy), figure(each.loss),
-    known(each.answer_seconds) ? duration(each.answer_seconds) : "–", progress(each, now)]), { quiet: true });
+    known(each.answer_seconds) ? duration(each.answer_seconds) : "–", progress(each, now)]), { quiet: true, kind: "dense" });
 }
 
 export function progress(each, now) {
   if (each.state === "split") return h("span", { class: "quiet" }, "its children train");
   if (each.state !== "training") return h("span", { class: "quiet" }, "trains no more");
-  if (!each.open) return h("span", { class: "quiet" }, `none open; last ${ago(each.last_round_at, now)}`);
+  if (!each.open) return h("span", { class: "quiet" }, each.last_round_at ? `none open; last ${ago(each.last_round_at, now)}` : "none open");
   const { arrived, needed, selected, deadline_at: deadline } = each.open;
   const left = known(deadline) ? (deadline > now ? `, ${duration(deadline - now)} left` : ", past its deadline") : "";
   const text = `${arrived} of ${needed} arrived, ${selected} asked${left}`;

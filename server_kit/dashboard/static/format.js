@@ -28,7 +28,7 @@ export function duration(seconds) {
 export function ago(then, now) {
   if (!known(then)) return "never";
   const seconds = Math.max(0, now - then);
-  return seconds < 5 ? "now" : `${duration(Math.round(seconds))} ago`;
+  return seconds < 5 ? "just now" : `${duration(Math.round(seconds))} ago`;
 }
 
 export function bytes(value) {

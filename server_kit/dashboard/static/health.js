@@ -30,7 +30,7 @@ export function view(state) {
     section("Processes", "processes", found.processes.length ? table("Processes",
       [["Process", "name"], ["Number", "number"], ["Up", "number"], ["Memory", "number"], ["Last heard", ""]],
       found.processes.map((each) => [each.process, String(each.pid), duration(Math.max(0, state.now - each.started_at)),
-        bytes(each.rss_bytes), ago(found.at - each.silent_seconds, state.now)]), { quiet: true })
+        bytes(each.rss_bytes), ago(found.at - each.silent_seconds, state.now)]), { quiet: true, kind: "dense" })
       : empty("No process runs: the server was stopped, or has not begun.")),
   ];
 }

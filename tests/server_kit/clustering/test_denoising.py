@@ -51,6 +51,15 @@ def test_without_noise_to_speak_of_the_counts_remain():
     torch.testing.assert_close(PosteriorRoots(0.02).of(counts), counts.float().sqrt())
 
 
+def test_the_table_is_worked_out_once_for_a_prior_and_nobody_can_change_it():
+    prior = PosteriorRoots(3.0, largest=50)
+
+    assert prior.table() is PosteriorRoots(3.0, largest=50).table()
+    assert prior.table() is not PosteriorRoots(4.0, largest=50).table()
+    with pytest.raises(ValueError, match="read-only"):
+        prior.table()[0] = 1.0
+
+
 @given(NOISED)
 def test_projection_is_the_nearest_histogram_with_that_total(noised):
     found = denoised(torch.from_numpy(noised), 1.0, Estimator.SIMPLEX).double().numpy()

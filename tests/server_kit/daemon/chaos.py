@@ -89,7 +89,9 @@ class Chaos:
 
 
 def survived(directory: Path, hits: int, seed: int) -> Chaos:
-    with RealDaemon(directory / "federation") as daemon, CuttingProxy(daemon.ports[0]) as proxy:
+    """Chaos after so many hits, checked."""
+    daemon = RealDaemon(directory / "federation", directory / "log")
+    with daemon, CuttingProxy(daemon.ports[0]) as proxy:
         chaos = Chaos(daemon, proxy, seed)
         chaos.run(hits)
         chaos.check()

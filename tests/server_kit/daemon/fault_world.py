@@ -32,7 +32,7 @@ from server_kit.store.memory import MemoryStore
 from server_kit.store.protocol import FoldState, TaskState
 from server_kit.store.sql_store import SqlStore
 from tests.device_sdk.wire.devices import TestDevice
-from tests.server_kit.daemon.mortal_store import KilledHere, MortalStore
+from tests.server_kit.daemon.mortal_store import Aim, KilledHere, MortalStore
 from tests.server_kit.daemon.paper_server import SERVER, Clock, PaperDevice, PaperServer
 
 PARTS = "tests.server_kit.daemon.fault_parts"
@@ -236,7 +236,8 @@ class World:
 
     def _lay_a_trap(self, intrusion: Callable[[], object]) -> None:
         kind = self.chance.random()
-        aim = self.chance.choice([self.chance.randint(1, _CALLS), *_WRITES])
+        aims: list[Aim] = [self.chance.randint(1, _CALLS), *_WRITES]
+        aim = self.chance.choice(aims)
         if kind < 0.2:
             self.store.kill(aim, after_effect=kind < 0.1)
         elif kind < 0.6:

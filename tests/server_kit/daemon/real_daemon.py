@@ -48,6 +48,7 @@ overrides = {{ aggregator = {{ kind = "tests.server_kit.daemon.fault_parts:Sum" 
 [privacy]
 level = "device"
 noise_multiplier = "{noise}"
+grid_bits = 8
 
 [policy]
 epsilon = 50.0
@@ -85,6 +86,7 @@ class RealDaemon:
     """One federation and the daemon that runs it now. Use it as a context manager."""
 
     directory: Path
+    log: Path
     noise: str = "4"
     ports: list[int] = field(default_factory=lambda: free_ports(3))
     process: subprocess.Popen[bytes] | None = None
@@ -119,14 +121,14 @@ class RealDaemon:
 
     def run(self) -> None:
         """`covey server run`, in a process group of its own."""
-        self._log = (self.directory.parent / "daemon.log").open("ab")
+        self._log = self.log.open("ab")
         command = [sys.executable, "-m", "covey", "server", "run", str(self.directory)]
         self.process = subprocess.Popen(
             command, cwd=ROOT, stdout=self._log, stderr=self._log, start_new_session=True, env=_environment()
         )
 
     def said(self) -> str:
-        return (self.directory.parent / "daemon.log").read_text()
+        return self.log.read_text()
 
     def wait(self, seconds: float = PATIENCE_SECONDS) -> int:
         assert self.process is not None
@@ -186,7 +188,7 @@ class RealDaemon:
 
     def folded(self) -> dict[int, float]:
         """What the exported model holds: by coordinate, how often its update was counted."""
-        path = self.directory.parent / "exported.safetensors"
+        path = self.log.with_name("exported.safetensors")
         path.unlink(missing_ok=True)
         done = self.covey("export", "--cohort", "0", "-o", str(path))
         assert done.returncode == 0, done.stderr

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from server_kit.daemon.federation_home import Home
 from server_kit.metrics import Meter
 from server_kit.store.protocol import Asking, CohortRecord, CohortState, Digest, Happening, Store, TaskRecord
 from tests.server_kit.store.deliveries import enrolled, update
+
+if TYPE_CHECKING:
+    from server_kit.commands.opened import Revoking
 
 DEVICES = [hashlib.sha256(f"device {number}".encode()).hexdigest()[:32] for number in range(64)]
 SECONDS_PER_ROUND = 75.0
@@ -74,7 +78,7 @@ def believable(directory: Path, port: int, status_host: str = "127.0.0.1") -> Ho
         for number, device in enumerate(DEVICES[:60]):
             store.seen([device], now - (20.0 if number < 44 else 700.0 * (number - 40) ** 2))
         for device in DEVICES[58:60]:
-            store.register.revoke(device)
+            cast("Revoking", store.register).revoke(device)
     finally:
         store.close()
     return home

@@ -6,8 +6,10 @@ import pytest
 
 from server_kit.daemon.federation_home import Home
 from server_kit.dashboard.access import make_token
+from server_kit.store.protocol import Happening, TaskState
 from tests.server_kit.dashboard.believable import finish_round
 from tests.server_kit.dashboard.conftest import free_port, observed
+from tests.server_kit.store.deliveries import enrolled, update
 
 pytestmark = [pytest.mark.browser, pytest.mark.integration]
 
@@ -28,9 +30,19 @@ def test_a_finished_round_shows_without_a_reload(page, home, address):
     page.wait_for_selector("dd:has-text('98.8')", timeout=30_000)
 
 
-def test_a_split_is_told_to_screen_readers(page, home, address):
-    from server_kit.store.protocol import Happening
+def test_an_arrival_shows_in_the_round_in_progress(page, home, address):
+    page.goto(f"{address}/cohorts/0.0.1")
+    page.wait_for_selector("td:has-text('3 of 5 needed')", timeout=30_000)
+    store = home.open_store()
+    task = next(each for each in store.tasks("0.0.1") if each.state is TaskState.OUT)
+    last = store.last_receipt(enrolled(task.device).ledger_key)
+    sequence = 1 if last is None else last.sequence + 1
+    assert store.accept([update(task.device, task.task, sequence, last)], 1.0) == [True]
+    store.close()
+    page.wait_for_selector("td:has-text('4 of 5 needed')", timeout=30_000)
 
+
+def test_a_split_is_told_to_screen_readers(page, home, address):
     page.goto(address)
     page.wait_for_selector("#line[data-state=live]", timeout=30_000)
     store = home.open_store()

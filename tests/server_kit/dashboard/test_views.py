@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -101,6 +102,14 @@ class TestPrivacy:
         assert found["limit"] == 8.0
         assert found["over"] == 0
         assert found["bins"][-1]["to"] > found["limit"]
+
+    def test_the_first_page_does_not_wait_for_the_sum_and_has_it_soon(self, app):
+        for _ in range(200):
+            if (spend := ask(app, "/api/overview").json()["spend"]) is not None:
+                break
+            time.sleep(0.05)
+        assert (spend["devices"], spend["limit"]) == (58, 8.0)
+        assert 0 < spend["median"] <= spend["most"] <= 8.0
 
     def test_no_device_falls_out_of_the_bins(self):
         spread = SpendSpread({0.0: 1, 0.5: 2, 1.0: 3})

@@ -13,7 +13,7 @@ import pytest
 from server_kit.demo.processes import Interrupts, Processes
 from tests.server_kit.demo.demo_process import DemoProcess
 
-MOMENTS = ["hold images", "making a federation", "starting the server", "inviting devices", "connected", "round 1/"]
+MOMENTS = ["hold images", "making a federation", "starting the server", "inviting devices", "connected", "split of"]
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 STUBBORN = [
     sys.executable,
@@ -38,6 +38,7 @@ def test_ctrl_c_stops_everything(tmp_path, words):
     code, gone, text = interrupted_at(tmp_path, words, signal.SIGINT, everyone=True)
     assert (code, gone) == (130, True), text
     assert "Traceback" not in text
+    assert "stopped; nothing is left running" in text
 
 
 @pytest.mark.stress

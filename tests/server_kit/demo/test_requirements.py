@@ -11,6 +11,7 @@ import covey
 from privacy.errors import MissingExtra
 from server_kit.demo import requirements, running
 from server_kit.demo.errors import DemoFailed
+from server_kit.demo.processes import Processes
 from server_kit.demo.requirements import (
     PACKAGES,
     available_megabytes,
@@ -112,12 +113,13 @@ def test_a_taken_port_is_one_sentence_and_what_was_started_is_stopped(monkeypatc
         free = free_ports()
         monkeypatch.setattr(running, "free_ports", lambda: Ports(free.gateway, taken, free.status))
         started = []
-        usual = running.Processes.start
-        monkeypatch.setattr(
-            running.Processes,
-            "start",
-            lambda self, *args, **more: started.append(usual(self, *args, **more)) or started[-1],
-        )
+        usual = Processes.start
+
+        def start(self, *arguments, **more):
+            started.append(usual(self, *arguments, **more))
+            return started[-1]
+
+        monkeypatch.setattr(Processes, "start", start)
         with pytest.raises(DemoFailed, match=f"port {taken} of this machine is taken.*everything was stopped"):
             Demo(Terms(6, 8), Folder(tmp_path / "out"), Silent()).run()
     assert len(started) == 6

@@ -32,7 +32,8 @@ def test_nothing_is_left_running(demo):
 
 def test_it_shows_devices_rounds_and_cohorts_on_the_way(demo):
     assert f"{DEVICES} of {DEVICES} devices connected" in demo.text
-    assert all(f"round {number}/{ROUNDS}" in demo.text for number in (1, ROUNDS))
+    assert f"round {ROUNDS}/{ROUNDS}" in demo.text
+    assert "split of cohort 0" in demo.text
     assert re.search(r"0\.\d: \d+% \(\d+%\)", demo.text)
 
 
@@ -43,7 +44,8 @@ def test_every_kind_stands_in_the_table_with_its_gain(demo):
         assert re.search(
             rf"{kind.name} .*{line['cohort_model']:.1%} .*{line['one_model']:.1%} .*\{gain:+.1f}", demo.text
         )
-    assert numbers["agreement"] == pytest.approx(1.0)
+    # So few devices may, now and then, vote the split down; then they are told to be one cohort again.
+    assert numbers["agreement"] == pytest.approx(1.0) or "merge of cohort 0" in demo.text
     assert 0 < numbers["epsilon"]["spent"] <= 8
 
 
