@@ -17,8 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from device_sdk.wire.codec import decode
+from device_sdk.wire.messages import Task
 from server_kit.checkpoints import of_cohort, pack_cohort, pack_folded, unpack_cohort
 from server_kit.daemon.cohort_rows import fill, folded, late_tasks, ticket
+from server_kit.daemon.questions import answers_to, loss_of
 from server_kit.daemon.stored_updates import StoredUpdates
 from server_kit.errors import CheckpointError, StoreConflict
 from server_kit.folding import fold
@@ -60,6 +63,8 @@ class CohortWorker:
     meter: Meter
     evaluate: Evaluate | None = None
     clock: Callable[[], float] = time.time
+    loss_epsilon: str = "0.25"
+    """As the coordinator asks for losses; an answer counts only for its own question."""
     _held: tuple[str, EngineState] | None = field(default=None)
 
     def step(self) -> bool:
@@ -160,10 +165,25 @@ class CohortWorker:
     def _at_work(self, state: EngineState, tasks: dict[Ticket, TaskRecord]) -> Cohort:
         strategy = self.plan.strategy
         shelf = StoredUpdates(
-            self.store, self.models, self.plan.layout, self.plan.compute, tasks, needs_base=strategy.is_asynchronous
+            self.store,
+            self.models,
+            self.plan.layout,
+            self.plan.compute,
+            tasks,
+            needs_base=strategy.is_asynchronous,
+            losses=self._losses(list(tasks.values())) if strategy.reports_loss else None,
         )
         # Whom to ask is the coordinator's affair.
         return Cohort(state, Uniform(), strategy.aggregator, self._pace, shelf, self.plan.seed)
+
+    def _losses(self, tasks: Sequence[TaskRecord]) -> dict[str, float]:
+        """What devices told of the models that they were handed, as far as they did."""
+        models = {decoded.model.blob.sha256: decoded.model for decoded in (decode(Task, t.message) for t in tasks)}
+        devices = [task.device for task in tasks]
+        told: dict[str, float] = {}
+        for model in models.values():
+            told |= answers_to(self.store, loss_of(model, self.loss_epsilon), devices)
+        return told
 
 
 def _latencies(tasks: Sequence[TaskRecord]) -> dict[str, float]:

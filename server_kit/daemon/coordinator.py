@@ -25,6 +25,7 @@ from server_kit.daemon.cohort_rows import standing
 from server_kit.daemon.cohort_worker import report_line
 from server_kit.daemon.federation_records import FederationRecords
 from server_kit.daemon.live_fleet import booked, changed
+from server_kit.daemon.questions import loss_of
 from server_kit.daemon.telling import Homes, change_told, selection_mix, step_told
 from server_kit.errors import StoreConflict
 from server_kit.store.protocol import Asking, CohortRecord, CohortState, Digest, FoldState, Store, TaskState
@@ -89,6 +90,8 @@ class Coordinator:
     fleet: LiveFleet = field(init=False)
     pretraining: Pretraining = field(init=False)
     reports: DeviceReports | None = None
+    loss_epsilon: str = "0.25"
+    """What it costs a device to tell its loss, where the strategy asks for it."""
     federation: Federation = field(init=False)
     _kept: FederationRecords = field(init=False)
     _endings: int = 0
@@ -341,6 +344,9 @@ class Coordinator:
         self.desk.know(records)
         for task in tasks:
             self.desk.presence.busy(task.device)
+            if self.plan.strategy.reports_loss:
+                # Before the task, so that the answer is here when the update is folded.
+                self.push(task.device, loss_of(task.model, self.loss_epsilon).to(task.device, task.deadline_seconds))
             self.push(task.device, task)
         self.meter.count("covey_tasks_total", len(tasks))
 

@@ -99,6 +99,7 @@ class Wiring:
             keeper.lease,
             _patience(home),
         )
+        self.coordinator.loss_epsilon = str(config.privacy.evaluation_epsilon)
         deadline = config.federation.deadline_seconds
         writer = TaskWriter(plan.layout, self.models, config.privacy.terms(), deadline, config.training.steps)
         self.pretraining = Pretraining(

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from device_sdk.wire.messages import DeviceId, ModelReference, ServerMessage
     from server_kit.store.protocol import Store, SummaryRecord
 
+_LOSS_BOUND = 8.0
+"""A greater loss counts as this much; a guess among a thousand classes costs 7."""
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -50,6 +53,11 @@ class Asked:
 
     def to(self, device: DeviceId, deadline_seconds: float) -> Question:
         return Question(self.name, device, self.kind, self.models, self.epsilon, deadline_seconds, self.loss_bound)
+
+
+def loss_of(model: ModelReference, epsilon: str) -> Asked:
+    """How badly a model does, for strategies that want to know before a device trains it."""
+    return Asked(QuestionKind.LOSS, (model,), epsilon, _LOSS_BOUND)
 
 
 class Questions:

@@ -36,6 +36,7 @@ def work(child: Child, cohort: str) -> None:
             keeper.lease,
             meter,
             evaluator(home, plan.compute),
+            loss_epsilon=str(home.config.privacy.evaluation_epsilon),
         )
 
         def step() -> None:

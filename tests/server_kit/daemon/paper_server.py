@@ -22,17 +22,22 @@ from device_sdk.wire.messages import (
     DeviceLevelTerms,
     Feedback,
     GridEncoding,
+    Question,
     Relation,
     ServerMessage,
     Task,
+    Term,
     UpdateHeader,
     UploadAccepted,
 )
+from device_sdk.wire.question_terms import mechanism_of as question_mechanism
 from device_sdk.wire.signing import signed
 from device_sdk.wire.task_terms import mechanism_of
 from device_sdk.wire.tensors import blob_of
+from privacy.budget import NeighbouringRelation
 from privacy.keys import SigningKey
-from privacy.packing import pack_array
+from privacy.mechanisms.bounded_scalar import BoundedScalar
+from privacy.packing import pack, pack_array
 from server_kit.checkpoints import Checkpoints
 from server_kit.config import Privacy
 from server_kit.daemon.cohort_worker import CohortWorker
@@ -114,6 +119,24 @@ class PaperDevice:
         header, payload = self.upload_of(self.task, values)
         self.messages.clear()
         return self.send(replace(header, **altered), payload)
+
+    def tell_loss(self, loss: float) -> None:
+        """Answer the server's question about a loss, with hardly any noise."""
+        question = next(message for message in self.messages if isinstance(message, Question))
+        mechanism = question_mechanism(question, NeighbouringRelation.REPLACE)
+        assert isinstance(mechanism, BoundedScalar)
+        payload = pack([round(loss / mechanism.high * mechanism.steps)])
+        plain = self.keys.summary(payload)
+        header = replace(
+            plain,
+            mechanism=mechanism.name,
+            terms=tuple(Term(name, value) for name, value in mechanism.terms.items()),
+            subject=question.question,
+            signature=b"",
+        )
+        self.server.desk.accept(
+            self.id, signed(header, self.id, self.keys.signing), Parcel(blob_of(payload), memoryview(payload))
+        )
 
     def upload_of(self, task: Task, values: Any) -> tuple[UpdateHeader, bytes]:
         width = mechanism_of(task).width_bytes

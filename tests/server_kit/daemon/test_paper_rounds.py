@@ -316,3 +316,26 @@ def test_tasks_of_a_cohort_that_split_belong_to_its_children(made: Made) -> None
     assert set(out.values()) <= leaves
     for device in left:
         assert not device.answer(1).repeated
+
+
+def test_losses_that_devices_tell_weigh_their_updates(made: Made) -> None:
+    """q-FedAvg: whoever does badly counts for more; what is told is noised, so the losses lie far apart."""
+    server = made(preset="qfedavg", participants=2)
+    devices = server.devices(2)
+    server.turn()
+    for device, loss in zip(devices, (0.0, 8.0), strict=True):
+        device.tell_loss(loss)
+    devices[0].answer(-10)
+    devices[1].answer(10)
+    server.turn()
+    assert (server.model() > 0).all()
+
+
+def test_without_told_losses_updates_weigh_the_same(made: Made) -> None:
+    server = made(preset="qfedavg", participants=2)
+    devices = server.devices(2)
+    server.turn()
+    devices[0].answer(-10)
+    devices[1].answer(10)
+    server.turn()
+    assert torch.allclose(server.model(), torch.zeros(8))
