@@ -99,6 +99,10 @@ def run_child(name: str, run: Callable[[Child], None], arguments: list[str]) -> 
     except ServerError as error:
         log.error("%s", error, extra={"child": name})  # noqa: TRY400
         return WRONG_SETTINGS if isinstance(error, _FOR_PEOPLE) else 1
+    except Exception:
+        # To the log, in its form: what goes to the terminal may be seen by nobody.
+        log.exception("this process cannot go on", extra={"child": name})
+        return 1
     return 0
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from device_sdk.wire.tensors import blob_of
+from server_kit.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,8 +32,15 @@ class ModelShelf:
         path = self._path(blob.sha256)
         if not path.exists():
             draft = path.with_suffix(f".{os.getpid()}.new")
-            draft.write_bytes(content)
-            draft.replace(path)
+            try:
+                draft.write_bytes(content)
+                draft.replace(path)
+            except OSError as error:
+                draft.unlink(missing_ok=True)
+                raise StoreUnavailable(
+                    f"a model cannot be put where devices fetch it ({error.strerror}); see to the disk; "
+                    "nothing was changed"
+                ) from error
         return blob
 
     def find(self, sha256: bytes) -> memoryview | None:
