@@ -275,20 +275,23 @@ class Coordinator:
         return True
 
     def _someone_is_wanted(self, now_seconds: float) -> bool:
-        waiting = len(self.desk.presence.waiting())
-        if not waiting or self._is_over():
+        if self._is_over():
             return False
         wanted = self.plan.strategy.is_asynchronous or self._endings != self.desk.endings
+        idle = []
         for leaf in self.federation.leaves:
             cohort = self.federation.cohort(leaf)
-            open_now = self._kept.records[leaf].opened_at_seconds is not None
-            if not open_now:
-                self._idle_since.setdefault(leaf, now_seconds)
-                # With fewer no round is opened, and to find that out by asking takes a while.
-                wanted = wanted or waiting >= self._least_waiting(leaf)
+            if self._kept.records[leaf].opened_at_seconds is None:
+                idle.append(leaf)
             elif cohort.deadline_seconds() <= now_seconds or cohort.wanted(now_seconds) > 0:
                 wanted = True
-        return wanted
+        # Counted only where it matters: thousands may wait while the rounds that are open want nobody.
+        if not (wanted or idle) or not (waiting := len(self.desk.presence.waiting())):
+            return False
+        for leaf in idle:
+            self._idle_since.setdefault(leaf, now_seconds)
+        # With fewer no round is opened, and to find that out by asking takes a while.
+        return wanted or any(waiting >= self._least_waiting(leaf) for leaf in idle)
 
     def _least_waiting(self, leaf: CohortId) -> int:
         """Fewer and fewer, the longer a cohort has waited: in the end it begins with whom it has."""

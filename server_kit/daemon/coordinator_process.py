@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -50,6 +51,7 @@ log = logging.getLogger("covey.server")
 
 NAME = "coordinator"
 _CERTIFICATE_LOOK_SECONDS = 3600.0
+_COUNT_SECONDS = 0.5
 
 
 class Wiring:
@@ -241,6 +243,7 @@ class _Loop:
     def __init__(self, wiring: Wiring) -> None:
         self._wiring = wiring
         self._shown_at = time.monotonic()
+        self._counted_at = -math.inf
 
     def run(self) -> None:
         self._wiring.child.work(self._step, self._wiring.coordinator.next_look_seconds)
@@ -253,11 +256,19 @@ class _Loop:
         if time.monotonic() - self._shown_at > _CERTIFICATE_LOOK_SECONDS:
             self._shown_at = time.monotonic()
             wiring.show(wiring.home.server_certificate())
-        wiring.meter.gauge("covey_devices_connected", len(wiring.desk.presence.here()))
-        wiring.meter.gauge("covey_devices_waiting", len(wiring.desk.presence.waiting()))
+        self._count_devices()
         wiring.meter.beat()
         wiring.refusals.flush()
         wiring.coordinator.step()
+
+    def _count_devices(self) -> None:
+        """Not at every step: with thousands of devices there are many, and each count takes a while."""
+        if time.monotonic() - self._counted_at < _COUNT_SECONDS:
+            return
+        self._counted_at = time.monotonic()
+        presence, meter = self._wiring.desk.presence, self._wiring.meter
+        meter.gauge("covey_devices_connected", len(presence.here()))
+        meter.gauge("covey_devices_waiting", len(presence.waiting()))
 
 
 def _patience(home: Home) -> Patience:

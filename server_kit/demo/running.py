@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 SERVER = "server"
 _LOOK_SECONDS = 0.5
-_START_SECONDS = 60.0
-_STILL_SECONDS = 120.0
+_START_SECONDS = 120.0
+_STILL_SECONDS = 180.0
 """Without a new model for so long, something is wrong."""
 
 
@@ -177,8 +177,10 @@ class Demo:
             self._watch.seen(glance, progress, one_model)
             if glance.leaves and glance.round >= self._terms.rounds:
                 break
-            behind = len(one_model.rounds) <= self._terms.rounds
-            one_model.train_a_round() if behind else time.sleep(_LOOK_SECONDS)
+            if len(one_model.rounds) <= self._terms.rounds:
+                one_model.train_a_round()
+            else:
+                time.sleep(_LOOK_SECONDS)
         self._watch.doing("stopping, and drawing the report")
         while len(one_model.rounds) <= self._terms.rounds:
             one_model.train_a_round()

@@ -101,6 +101,9 @@ class Table:
             column.justify = "right"
         for cohort, devices, number, own, one in rows(glance, progress, one_model):
             table.add_row(cohort, str(devices), str(number), Text(own, style="bold green"), one)
+        if not table.rows:
+            for cohort in glance.leaves:
+                table.add_row(cohort, "", str(glance.rounds[cohort]), "begins", "")
         return Group(facts, "", table, Text("Ctrl-C stops everything", style="dim"))
 
 

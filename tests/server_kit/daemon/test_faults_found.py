@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 import torch
 
 from server_kit.daemon.group_commit import GroupCommit
+from server_kit.daemon.model_shelf import ModelShelf
 from server_kit.daemon.questions import Questions
+from server_kit.errors import StoreUnavailable
 from server_kit.store.memory import MemoryStore
 from server_kit.store.protocol import FoldState, TaskState
 from tests.server_kit.daemon.paper_server import PaperServer
@@ -107,6 +110,18 @@ def test_a_worker_that_could_not_put_a_model_away_begins_with_the_last_one(serve
     monkeypatch.setattr(type(server.checkpoints), "write", write)
     server.turn()
     assert torch.equal(server.model(), torch.full((8,), STEP)), "not folded a second time"
+
+
+def test_a_shelf_on_a_full_disk_says_so_and_leaves_nothing(tmp_path, monkeypatch):
+    def full(path: Path, content: bytes) -> int:
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    shelf = ModelShelf(tmp_path)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(StoreUnavailable, match="nothing was changed"):
+        shelf.put(b"a model")
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_is_stored_is_acknowledged_even_if_nobody_could_be_woken():

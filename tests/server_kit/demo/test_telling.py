@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from io import StringIO
 from types import SimpleNamespace
 
@@ -129,18 +128,28 @@ def test_lines_say_everything_once(capsys):
     assert "0.0: 90% (50%)" in said
 
 
-def test_the_table_fits_80_columns():
+def shown_at(glance):
+    """The table on a terminal of 80 columns."""
     home = SimpleNamespace(config=SimpleNamespace(listen=SimpleNamespace(status="127.0.0.1:50000")))
     FOUND.progress.federation = SimpleNamespace(home=home)
     drawn: list[object] = []
     table = Table(Terms(6, ROUNDS), SimpleNamespace(update=drawn.append))  # type: ignore[arg-type]
-    table.seen(FOUND.last, FOUND.progress, FOUND.one_model)
+    table.seen(glance, FOUND.progress, FOUND.one_model)
     console = Console(width=80, record=True, file=StringIO())
     console.print(drawn[0])
-    text = console.export_text()
+    return console.export_text()
+
+
+def test_the_table_shows_cohorts_against_the_one_model_and_fits_80_columns():
+    text = shown_at(FOUND.last)
+    assert max(map(len, text.splitlines())) <= 80
     assert "ε 6.00 of 8 spent" in text
     assert re.search(r"0\.2 .*90%.*50%", text)
-    assert table.began_at <= time.monotonic()
+
+
+def test_cohorts_that_have_just_begun_are_shown():
+    begun = Glance(60.0, 6, ("0.8", "0.9"), {"0.8": 3, "0.9": 3}, {}, 2.0)
+    assert "begins" in shown_at(begun)
 
 
 def test_time_is_minutes_and_seconds():
