@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from server_kit.demo.summary import Summary
 
 ONE_MODEL = (
-    "The one global model is FedAvg over all devices: the same records, start, mechanism, rounds and ε, computed "
-    "without the wire. It asks its devices nothing, so all of their ε goes into training."
+    "The one global model is FedAvg over all devices: the same records, start, mechanism, rounds and ε, and the "
+    "learning rate that suits it best, computed without the wire. It asks its devices nothing, so all of their ε goes "
+    "into training. The data were made so that cohorts exist and one linear model cannot serve all: this shows how "
+    "Covey works, and is no benchmark."
 )
 MEASURED = (
     "The demo made the data and kept test images aside that no device trained on. It measured all accuracies itself, "

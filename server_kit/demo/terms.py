@@ -32,6 +32,8 @@ PURE_EPSILON = 3.5
 MODEL = "server_kit.models:digits_softmax"
 SAMPLING_RATE = Fraction(1, 10)
 STEPS, LEARNING_RATE, CLIP_NORM = 10, 1.5, 1
+ONE_MODEL_LEARNING_RATE = 3
+"""Best of 0.75, 1.5, 3 and 5 for it, on five deals of the data: two points above what the cohorts' rate gives it."""
 _SPARE_ROUNDS = 2  # a cohort may run ahead until the last one is done
 _ROUNDS_BEFORE_A_SPLIT, _ROUNDS_ON_TRIAL = 3, 4
 _ALIKE = 0.14
@@ -77,7 +79,7 @@ class Terms:
             clip_norm=CLIP_NORM,
             steps=STEPS,
             expected_batch_size=self.batch_size,
-            learning_rate=str(LEARNING_RATE),
+            learning_rate=ONE_MODEL_LEARNING_RATE,
         )
 
     def settings(self, ports: Ports) -> str:
