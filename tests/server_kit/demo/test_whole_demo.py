@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from html.parser import HTMLParser
 
@@ -102,5 +103,7 @@ def test_test_images_never_reach_a_device(demo):
 def test_a_second_demo_may_replace_the_first_and_nothing_else(demo, tmp_path):
     from server_kit.demo.requirements import prepare
 
-    prepare(demo.out)
-    assert not (demo.out / "report.html").exists()
+    folder = tmp_path / "again"
+    shutil.copytree(demo.out, folder)
+    prepare(folder)
+    assert not (folder / "report.html").exists()
