@@ -46,10 +46,14 @@ class RoundJournal:
         self._vault, self._clock = vault, clock
         self._rounds = vault.table(server, "rounds")
         self._seen = vault.table(server, "seen")
+        self._uploaded: dict[str, Round] = {}
+        """As they were read: an uploaded round changes no more, and many may wait for feedback."""
 
     def rounds(self) -> list[Round]:
         """What is in progress, those to be sent first in front; one that does not open is given up, aloud."""
-        found = [self._found(task) for task in self._rounds.names()]
+        names = self._rounds.names()
+        self._uploaded = {task: self._uploaded[task] for task in names if task in self._uploaded}
+        found = [self._uploaded.get(task) or self._found(task) for task in names]
         there = [entry for entry in found if entry is not None]
         return sorted(there, key=lambda entry: (entry.release is None, entry.release or 0, entry.accepted_at))
 
@@ -154,7 +158,10 @@ class RoundJournal:
                 self._rounds.drop(task)
                 self._remember(task)
             return None
-        return None if document is None else from_document(document)
+        entry = None if document is None else from_document(document)
+        if entry is not None and entry.phase is Phase.UPLOADED:
+            self._uploaded[task] = entry
+        return entry
 
     def _keep(self, entry: Round) -> Round:
         self._rounds.put(entry.task, to_document(entry))

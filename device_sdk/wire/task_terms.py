@@ -6,6 +6,7 @@ depends on data.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from device_sdk.wire.errors import PayloadMismatch
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from device_sdk.wire.messages import Task
+    from device_sdk.wire.messages import LocalObjective, PrivacyTerms, Task, TensorSpec
 
 UpdateMechanism = ClippedUpdate | DpSgd
 HALVES = ("first/", "second/")
@@ -29,30 +30,42 @@ TRAINABLE = frozenset({Dtype.F32, Dtype.F16})
 
 def shapes_of(task: Task) -> Shapes:
     """The shapes of the task's model, in the order of the names."""
-    return in_order({spec.name: spec.shape for spec in task.model.tensors})
+    return _shapes(task.model.tensors)
 
 
 def released_shapes(task: Task) -> Shapes:
     """The shapes of what the task wants to be sent."""
-    shapes = shapes_of(task)
-    if not task.objective.halves:
-        return shapes
-    return in_order({f"{half}{name}": shape for half in HALVES for name, shape in shapes.items()})
+    return _released(task.model.tensors, task.objective)
 
 
 def mechanism_of(task: Task) -> UpdateMechanism:
     """The mechanism that the task's terms describe; `InvalidTerms` where they make no sense."""
-    terms, objective = task.privacy, task.objective
+    return _mechanism(task.model.tensors, task.objective, task.privacy)
+
+
+def _shapes(tensors: tuple[TensorSpec, ...]) -> Shapes:
+    return in_order({spec.name: spec.shape for spec in tensors})
+
+
+def _released(tensors: tuple[TensorSpec, ...], objective: LocalObjective) -> Shapes:
+    shapes = _shapes(tensors)
+    if not objective.halves:
+        return shapes
+    return in_order({f"{half}{name}": shape for half in HALVES for name, shape in shapes.items()})
+
+
+@lru_cache(maxsize=16)  # the same for all tasks of many rounds, and asked for several times in each
+def _mechanism(tensors: tuple[TensorSpec, ...], objective: LocalObjective, terms: PrivacyTerms) -> UpdateMechanism:
     if isinstance(terms, DeviceLevelTerms):
         return ClippedUpdate(
-            released_shapes(task),
+            _released(tensors, objective),
             clip_norm=terms.clip_norm,
             noise_multiplier=terms.noise_multiplier,
             relation=NeighbouringRelation(terms.relation.value),
             grid_bits=terms.grid_bits,
         )
     return DpSgd(
-        shapes_of(task),
+        _shapes(tensors),
         sampling_rate=terms.sampling_rate,
         noise_multiplier=terms.noise_multiplier,
         clip_norm=terms.clip_norm,
