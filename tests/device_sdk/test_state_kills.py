@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from tests.device_sdk import rounds
-from tests.device_sdk.mortal import KILLED, Nursery
+from tests.mortal import KILLED, Nursery
 
 pytestmark = pytest.mark.integration
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.privacy.ledger_helpers import filled
+from tests.small_disk import run_mounted, run_on_small_disk
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]
@@ -21,12 +22,7 @@ def run(*command, **environment):
 
 
 def test_full_disk_books_nothing_and_is_survived(tmp_path):
-    mounted = f"mount -t tmpfs -o size=600k tmpfs {shlex.quote(str(tmp_path))}"
-    if shutil.which("unshare") is None or run("unshare", "-m", "sh", "-c", mounted).returncode != 0:
-        pytest.skip("a small file system can only be mounted as root on Linux; the file size limit below stands in")
-    device = f"{mounted} && exec {shlex.join([sys.executable, '-m', MODULE, 'full', str(tmp_path)])}"
-    finished = run("unshare", "-m", "sh", "-c", device)
-    assert finished.returncode == 0, finished.stderr
+    run_on_small_disk(tmp_path, "600k", [sys.executable, "-m", MODULE, "full", str(tmp_path)])
 
 
 READ = (
@@ -39,11 +35,9 @@ def test_ledger_on_a_medium_that_cannot_be_written_is_still_read(tmp_path, ledge
     filled(tmp_path, ledger_keys, 9)
     place = shlex.quote(str(tmp_path))
     mounted = f"mount --bind {place} {place} && mount -o remount,ro,bind {place} && ! touch {place}/new 2>/dev/null"
-    if shutil.which("unshare") is None or run("unshare", "-m", "sh", "-c", mounted).returncode != 0:
-        pytest.skip("a read-only medium can only be made as root on Linux")
-    reader = f"{mounted} && exec {shlex.join([sys.executable, '-c', READ, str(tmp_path)])}"
-    finished = run("unshare", "-m", "sh", "-c", reader)
-    assert finished.returncode == 0, finished.stderr
+    run_mounted(
+        mounted, [sys.executable, "-c", READ, str(tmp_path)], "a read-only medium can only be made as root on Linux"
+    )
 
 
 def test_file_size_limit_books_nothing_and_is_survived(tmp_path):

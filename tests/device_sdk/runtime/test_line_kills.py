@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from tests.device_sdk.mortal import KILLED, Nursery
 from tests.device_sdk.runtime import lives
+from tests.mortal import KILLED, Nursery
 
 pytestmark = pytest.mark.integration
 

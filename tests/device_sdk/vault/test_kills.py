@@ -7,9 +7,9 @@ import shutil
 import pytest
 
 from device_sdk.errors import KeyUnavailable
-from tests.device_sdk.mortal import KILLED, Nursery
 from tests.device_sdk.vault import lives
 from tests.device_sdk.vault.lives import CONTENTS, SERVER
+from tests.mortal import KILLED, Nursery
 
 pytestmark = pytest.mark.integration
 NOTHING = dict.fromkeys(CONTENTS)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from server_kit.checkpoints import unpack
-from tests.device_sdk.mortal import KILLED, Nursery
+from tests.mortal import KILLED, Nursery
 from tests.server_kit.checkpoints.lives import VALUES, newest, told
 
 MODULE = "tests.server_kit.checkpoints.lives"

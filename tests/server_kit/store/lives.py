@@ -1,19 +1,10 @@
-"""A server's whole life on one store, which may end at any line; and what must be true of the store ever after.
-
-Run as a script it forks for each line `STORY HOME KILL_AT AFTER` on its input, lets that story live until the
-KILL_AT-th line of the store's code or AFTER seconds (0: to its end), and prints how it ended and how many lines it ran.
-"""
+"""A server's whole life on one store, which may end at any line; and what must be true of the store ever after."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
 from server_kit.store.keys import StoreKeys
 from server_kit.store.opening import open_store
@@ -32,7 +23,6 @@ from tests.server_kit.store.deliveries import key_of, task, update
 
 ROOT = Path(__file__).parents[3]
 OURS = (f"{ROOT}/server_kit/store/", f"{ROOT}/privacy/sealing.py", f"{ROOT}/privacy/durable.py")
-KILLED = -signal.SIGKILL
 KEYS = StoreKeys(bytes(32))
 ROUNDS, DEVICES = 3, ("a", "b", "c")
 EXPECTED = 2 ** (ROUNDS * len(DEVICES)) - 1
@@ -157,81 +147,20 @@ class AcceptsOneByOne(SqlStore):
         return [super(AcceptsOneByOne, self).accept([arrival], now_seconds)[0] for arrival in arrivals]
 
 
-KINDS = {kind.__name__: kind for kind in (SqlStore, MovesTheCohortFirst, DeletesBlobsFirst, AcceptsOneByOne)}
+# Lives, one for each kind of store (`tests.mortal`)
 
 
-# Lives and deaths
+def as_it_is(home: Path) -> None:
+    live(home)
 
 
-class End(NamedTuple):
-    code: int
-    lines: int
+def moving_the_cohort_first(home: Path) -> None:
+    live(home, MovesTheCohortFirst)
 
 
-class Nursery:
-    """Begins lives, one at a time."""
-
-    def __enter__(self) -> Nursery:
-        command = [sys.executable, "-m", "tests.server_kit.store.lives"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate()
-
-    def live(self, kind: str, home: Path, kill_at: int = 0, kill_after_seconds: float = 0.0) -> End:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{kind}\t{home}\t{kill_at}\t{kill_after_seconds}\n")
-        self._process.stdin.flush()
-        return End(*map(int, self._process.stdout.readline().split()))
+def deleting_blobs_first(home: Path) -> None:
+    live(home, DeletesBlobsFirst)
 
 
-class _Clock:
-    """Counts the lines of the store, and ends the process at one of them."""
-
-    def __init__(self, kill_at: int) -> None:
-        self.kill_at, self.lines = kill_at, 0
-
-    def __call__(self, frame, event, argument):
-        return self.line if frame.f_code.co_filename.startswith(OURS) else None
-
-    def line(self, frame, event, argument):
-        if event == "line":
-            self.lines += 1
-            if self.lines == self.kill_at:
-                os.kill(os.getpid(), signal.SIGKILL)
-        return self.line
-
-
-def _one_life(kind: str, home: Path, kill_at: int, report: int) -> None:
-    clock = _Clock(kill_at)
-    sys.settrace(clock)
-    live(home, KINDS[kind])
-    sys.settrace(None)
-    os.write(report, str(clock.lines).encode())
-    os._exit(0)
-
-
-def main() -> None:
-    for request in sys.stdin:
-        kind, home, kill_at, after = request.rstrip("\n").split("\t")
-        reading, report = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                _one_life(kind, Path(home), int(kill_at), report)
-            finally:
-                os._exit(1)
-        os.close(report)
-        if float(after):
-            time.sleep(float(after))
-            os.kill(child, signal.SIGKILL)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        lines = os.read(reading, 20).decode() or "0"
-        os.close(reading)
-        os.write(1, f"{code} {lines}\n".encode())
-
-
-if __name__ == "__main__":
-    main()
+def accepting_one_by_one(home: Path) -> None:
+    live(home, AcceptsOneByOne)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
-import shutil
 import signal
 import sqlite3
-import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +14,7 @@ from server_kit.errors import StoreUnavailable
 from server_kit.store.keys import StoreKeys
 from server_kit.store.opening import open_store
 from server_kit.store.protocol import Happening
+from tests.small_disk import run, run_on_small_disk
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[3]
@@ -24,17 +22,8 @@ MODULE = "tests.server_kit.store.on_full_disk"
 KEYS = StoreKeys.generate()
 
 
-def run(*command):
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-
-
 def test_a_full_disk_loses_nothing_and_is_survived(tmp_path):
-    mounted = f"mount -t tmpfs -o size=20m tmpfs {shlex.quote(str(tmp_path))}"
-    if shutil.which("unshare") is None or run("unshare", "-m", "sh", "-c", mounted).returncode != 0:
-        pytest.skip("a small file system can only be mounted as root on Linux; the file size limit below stands in")
-    server = f"{mounted} && exec {shlex.join([sys.executable, '-m', MODULE, 'full', str(tmp_path)])}"
-    finished = run("unshare", "-m", "sh", "-c", server)
-    assert finished.returncode == 0, finished.stderr
+    run_on_small_disk(tmp_path, "20m", [sys.executable, "-m", MODULE, "full", str(tmp_path)])
 
 
 def test_files_that_may_not_grow_lose_nothing_and_are_survived(tmp_path):

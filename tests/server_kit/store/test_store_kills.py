@@ -8,14 +8,15 @@ from contextlib import closing
 
 import pytest
 
-from tests.server_kit.store.lives import EXPECTED, KILLED, Nursery, open_at, violations
+from tests.mortal import KILLED, Nursery
+from tests.server_kit.store.lives import EXPECTED, open_at, violations
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
 def nursery():
-    with Nursery() as nursery:
+    with Nursery("tests.server_kit.store.lives") as nursery:
         yield nursery
 
 
@@ -68,7 +69,7 @@ def after_kills(nursery, homes, kind, num_kills, seed):
 
 
 def test_killed_at_random_lines_nothing_is_half_done(nursery, homes):
-    for line, found in after_kills(nursery, homes, "SqlStore", num_kills=15, seed=5):
+    for line, found in after_kills(nursery, homes, "as_it_is", num_kills=15, seed=5):
         assert found == [], line
 
 
@@ -77,18 +78,18 @@ def test_killed_at_random_moments_nothing_is_half_done(nursery, homes):
     for _ in range(6):
         home = homes()
         for _ in range(4):
-            nursery.live("SqlStore", home, kill_after_seconds=chance.uniform(0.001, 0.3))
+            nursery.live("as_it_is", home, kill_after_seconds=chance.uniform(0.001, 0.3))
             assert problems(home) == []
-        assert nursery.live("SqlStore", home).code == 0
+        assert nursery.live("as_it_is", home).code == 0
         assert end_of(home) == []
 
 
 @pytest.mark.stress
 def test_killed_a_thousand_times_nothing_is_half_done(nursery, homes):
-    for line, found in after_kills(nursery, homes, "SqlStore", num_kills=1_000, seed=7):
+    for line, found in after_kills(nursery, homes, "as_it_is", num_kills=1_000, seed=7):
         assert found == [], line
 
 
-@pytest.mark.parametrize("twin", ["MovesTheCohortFirst", "DeletesBlobsFirst", "AcceptsOneByOne"])
+@pytest.mark.parametrize("twin", ["moving_the_cohort_first", "deleting_blobs_first", "accepting_one_by_one"])
 def test_the_kills_catch_a_broken_store(nursery, homes, twin):
     assert any(found for _, found in after_kills(nursery, homes, twin, num_kills=150, seed=8))
