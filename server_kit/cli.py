@@ -85,8 +85,7 @@ def run(directory: Path) -> None:
     from server_kit.dashboard.announcing import announced
 
     home = Home.open(directory)
-    click.echo(announced(home))
-    click.get_current_context().exit(supervise(home))
+    click.get_current_context().exit(supervise(home, announce=lambda: click.echo(announced(home))))
 
 
 @server.command()

@@ -23,7 +23,7 @@ from server_kit.metrics import Meter
 from server_kit.store.bell import Bell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from types import FrameType
 
     from server_kit.daemon.federation_home import Home
@@ -174,9 +174,10 @@ class Supervisor:
                 process.send_signal(number)
 
 
-def run(home: Home) -> int:
-    """Be the daemon of this federation, in the foreground."""
+def run(home: Home, announce: Callable[[], None] = lambda: None) -> int:
+    """Be the daemon of this federation, in the foreground; `announce` is called when nothing speaks against it."""
     event_log.set_up(home.config.log, NAME)
     check_policy(home.config)
     with home.running(), closing(home.open_store()) as store:
+        announce()
         return Supervisor(home, store).run()
