@@ -15,7 +15,7 @@ explores again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 CohortId = str
@@ -40,6 +40,9 @@ class Affinity:
     reward: float = 0.0
     sub_cluster: int | None = None
     round: int = 0
+
+
+UNKNOWN = Affinity()
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class AffinityRecord:
         return bool(self.affinities)
 
     def reward(self, cohort: CohortId) -> float:
-        return self.affinities.get(cohort, Affinity()).reward
+        return self.affinities.get(cohort, UNKNOWN).reward
 
     def learned(
         self,
@@ -88,7 +91,7 @@ class AffinityRecord:
         before = known.get(feedback.cohort)
         if before is not None and feedback.round < before.round:
             return self
-        own = before or Affinity()
+        own = before or UNKNOWN
         change = feedback.reward_change
         reward = own.reward if change is None else gamma * change + (1 - gamma) * own.reward
         # An outlier's sub-cluster is no longer believed.
@@ -97,9 +100,10 @@ class AffinityRecord:
         known[feedback.cohort] = Affinity(reward, sub_cluster, feedback.round)
         for other in leaves:
             if change is not None and other != feedback.cohort:
-                theirs = known.get(other, Affinity())
+                theirs = known.get(other, UNKNOWN)
                 spread = change / (distance(feedback.cohort, other) + 1)
-                known[other] = replace(theirs, reward=gamma * spread + (1 - gamma) * theirs.reward)
+                reward = gamma * spread + (1 - gamma) * theirs.reward
+                known[other] = Affinity(reward, theirs.sub_cluster, theirs.round)
         return AffinityRecord(known)
 
     def after_split(self, parent: CohortId, children: Sequence[CohortId], bonus: float = SPLIT_BONUS) -> AffinityRecord:
@@ -115,9 +119,9 @@ class AffinityRecord:
 
     def choose(self, leaves: Sequence[CohortId], explore_probability: float, chance: Chance) -> CohortId:
         """The leaf to ask for: the best known, ties at random; any leaf while nothing is known or when exploring."""
-        known = [leaf for leaf in leaves if leaf in self.affinities]
+        known = {leaf: self.affinities[leaf].reward for leaf in leaves if leaf in self.affinities}
         if not known or chance.random() < explore_probability:
             return leaves[chance.below(len(leaves))]
-        best = max(self.reward(leaf) for leaf in known)
-        ties = [leaf for leaf in known if self.reward(leaf) == best]
+        best = max(known.values())
+        ties = [leaf for leaf, reward in known.items() if reward == best]
         return ties[chance.below(len(ties))]

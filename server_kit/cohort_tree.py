@@ -70,8 +70,11 @@ class CohortTree:
 
     def exists(self, cohort: CohortId) -> bool:
         """Whether it stands in the tree now, as a leaf or above one."""
-        parent = parent_of(cohort)
-        return cohort == ROOT if parent is None else cohort in self.children.get(parent, ()) and self.exists(parent)
+        return cohort in self._standing
+
+    @cached_property
+    def _standing(self) -> frozenset[CohortId]:
+        return frozenset(self._below(ROOT))
 
     def split(self, cohort: CohortId, parts: int) -> CohortTree:
         """`cohort` stops training and its `parts` children begin."""

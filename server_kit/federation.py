@@ -251,12 +251,11 @@ class Federation:
     def cohort(self, leaf: CohortId) -> Cohort:
         """A leaf at work."""
         strategy = self.plan.strategy
-        pace = strategy.pace(self.plan.participants, len(self.leaves))
         return Cohort(
             self.state.cohorts[leaf],
             Uniform() if strategy.shares_places else strategy.selector,
             strategy.aggregator,
-            replace(pace, begin_with=self.least_waiting(leaf)),
+            strategy.pace(self.plan.participants, len(self.leaves), self.least_waiting(leaf)),
             self._shelf_of(leaf),
             self.plan.seed,
         )

@@ -58,13 +58,14 @@ class Strategy:
     def shares_places(self) -> bool:
         return self.is_asynchronous or self.budget == "shared"
 
-    def pace(self, participants: int, leaves: int) -> Pace:
+    def pace(self, participants: int, leaves: int, begin_with: int = 1) -> Pace:
         """The pace of one of so many leaves, when all together have so many places."""
         if self.buffer is not None:
-            return Pace(arrivals=self.buffer, in_flight=participants, fold_late=True)
+            return Pace(arrivals=self.buffer, in_flight=participants, begin_with=begin_with, fold_late=True)
         return Pace(
             arrivals=participants if self.shares_places else max(1, participants // leaves),
             over_commit=self.over_commit,
             deadline_seconds=self.deadline_seconds,
+            begin_with=begin_with,
             fold_late=self.fold_late,
         )

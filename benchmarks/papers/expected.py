@@ -100,7 +100,6 @@ CLAIMS = {
 
 SIDE_BY_SIDE = {
     "auxo_sweeps": (
-        "auxo_iid",
         "auxo_ldp_8",
         "auxo_ldp_4",
         "auxo_ldp_2",

@@ -227,6 +227,9 @@ def drive_paying_for_each_attempt(home: Path) -> None:
     drive(home)
 
 
+drive_paying_for_each_attempt.dies_in = "RoundJournal.release"  # type: ignore[attr-defined]
+
+
 def drive_paying_for_each_answer(home: Path) -> None:
     """A broken twin: every attempt to answer is another request."""
 
@@ -235,6 +238,9 @@ def drive_paying_for_each_answer(home: Path) -> None:
 
     vars(questions)["Request"] = anew
     drive(home)
+
+
+drive_paying_for_each_answer.dies_in = "RoundJournal.release"  # type: ignore[attr-defined]
 
 
 def drive_learning_whatever_is_said(home: Path) -> None:
