@@ -50,6 +50,8 @@ class CohortLine:
     """How long its round has been open; None: none is."""
     accuracy: float | None
     """Of its newest tested model."""
+    devices: int | None
+    """How many belong to it, as far as it knew when its last round ended."""
 
 
 @dataclass(frozen=True)
@@ -87,17 +89,19 @@ class Overview:
 
 @dataclass
 class History:
-    """What happened, read on from where it was read to: the last few, and each cohort's newest accuracy."""
+    """What happened, read on from where it was read to: the last few, and each cohort's newest accuracy and size."""
 
     read_to: int = 0
     last: list[Happening] = field(default_factory=list)
     accuracy: dict[str, float] = field(default_factory=dict)
+    devices: dict[str, int] = field(default_factory=dict)
 
     def read_on(self, store: Store) -> History:
         while more := store.happenings(after=self.read_to, limit=_READ_AT_ONCE):
             self.read_to = more[-1].number
             self.last = [*self.last, *more][-_SHOWN_HAPPENINGS:]
             self.accuracy |= {each.cohort: each.facts["accuracy"] for each in more if _is_tested(each)}
+            self.devices |= {each.cohort: each.facts["devices"] for each in more if "devices" in each.facts}
         return self
 
 
@@ -139,6 +143,7 @@ def cohort_lines(
             if record.state is CohortState.TRAINING
             else None,
             accuracy=history.accuracy.get(record.cohort),
+            devices=history.devices.get(record.cohort),
         )
         for record in sorted(cohorts, key=lambda each: _place(each.cohort))
     )

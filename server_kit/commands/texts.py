@@ -33,6 +33,7 @@ def cohorts_text(lines: Sequence[CohortLine]) -> str:
         (
             "  " * line.cohort.count(".") + line.cohort,
             line.state,
+            "" if line.devices is None else str(line.devices),
             str(line.round),
             str(line.version),
             "" if line.accuracy is None else f"{line.accuracy:.1%}",
@@ -42,7 +43,7 @@ def cohorts_text(lines: Sequence[CohortLine]) -> str:
         )
         for line in lines
     ]
-    return table(("cohort", "state", "round", "model", "accuracy", "out", "arrived", "open for"), rows, "lfrrrrrr")
+    return table(("cohort", "state", "devices", "round", "model", "accuracy", "out", "arrived", "open for"), rows, "lfrrrrrrr")
 
 
 def devices_text(devices: Sequence[DeviceRecord], now_seconds: float) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--devices", type=click.IntRange(6, 96), default=24, show_default=True, help="How many device processes.")
 @click.option("--rounds", type=click.IntRange(8, 100), default=20, show_default=True, help="Rounds of each cohort.")
+@click.option("--kinds", type=click.IntRange(2, 3), default=3, show_default=True, help="Kinds of data.")
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     show_default=True,
     help="Where everything is left.",
 )
-def demo(devices: int, rounds: int, out: Path) -> None:
+def demo(devices: int, rounds: int, kinds: int, out: Path) -> None:
     """Show the whole system on this machine: server, devices, cohorts, report.
 
-    Starts a real server and real device processes on loopback, with three kinds of data; takes about two minutes.
+    Starts a real server and real device processes on loopback, with kinds of data that differ; takes about two minutes.
     Ctrl-C stops everything that it started.
 
     Exits with 0 if it came to its end, with 1 if it could not begin or go on, with 3 if a package is missing.
@@ -43,8 +44,8 @@ def demo(devices: int, rounds: int, out: Path) -> None:
     from server_kit.demo.terms import Terms
     from server_kit.demo.watching import watching
 
-    folder, terms = Folder(out), Terms(devices, rounds)
-    click.echo(opening(terms.devices))
+    folder, terms = Folder(out), Terms(devices, rounds, kinds)
+    click.echo(opening(terms.devices, terms.kinds))
     try:
         with watching(terms) as watch:
             summary = summarised(Demo(terms, folder, watch), folder)
@@ -65,14 +66,14 @@ def summarised(run: Demo, folder: Folder) -> Summary:
     return summary
 
 
-def opening(devices: int) -> str:
+def opening(devices: int, kinds: int) -> str:
     """What is about to be shown."""
     from server_kit.demo.data import KINDS
     from server_kit.demo.terms import DELTA, EPSILON
 
-    kinds = "\n".join(f"  - {kind.name}" for kind in KINDS)
+    names = "\n".join(f"  - {kind.name}" for kind in KINDS[:kinds])
     return (
-        f"{devices} devices hold images of digits, of three kinds; nobody is told which:\n{kinds}\n"
+        f"{devices} devices hold images of digits, of {kinds} kinds; nobody is told which:\n{names}\n"
         f"A real server, with mTLS, looks for cohorts and trains a model for each. Every\n"
         f"record of every device is protected by ε={EPSILON} at δ={DELTA:g}, all rounds together.\n"
         "Accuracies are measured by the demo, which made the data; the server sees none.\n"

@@ -65,8 +65,8 @@ class DeviceRecords:
     test: Records
 
 
-def deal(num_devices: int, seed: int = 0) -> list[DeviceRecords]:
-    """Records for so many devices, the kinds by turns; the same for the same seed."""
+def deal(num_devices: int, num_kinds: int = len(KINDS), seed: int = 0) -> list[DeviceRecords]:
+    """Records for so many devices, the first so many kinds by turns; the same for the same seed."""
     from server_kit.simulation.datasets.digits import Digits
 
     digits = Digits().load()
@@ -77,9 +77,9 @@ def deal(num_devices: int, seed: int = 0) -> list[DeviceRecords]:
     return [
         DeviceRecords(
             f"device-{number:02d}",
-            number % len(KINDS),
-            _drawn(digits, pools["train"], TRAIN_RECORDS, KINDS[number % len(KINDS)], rng),
-            _drawn(digits, pools["test"], TEST_RECORDS, KINDS[number % len(KINDS)], rng),
+            number % num_kinds,
+            _drawn(digits, pools["train"], TRAIN_RECORDS, KINDS[number % num_kinds], rng),
+            _drawn(digits, pools["test"], TEST_RECORDS, KINDS[number % num_kinds], rng),
         )
         for number in range(num_devices)
     ]

@@ -101,7 +101,7 @@ class Demo:
 
     def __init__(self, terms: Terms, folder: Folder, watch: Watch) -> None:
         self._terms, self._folder, self._watch = terms, folder, watch
-        self._devices = deal(terms.devices)
+        self._devices = deal(terms.devices, terms.kinds)
 
     def run(self) -> Results:
         """Until the last round; whatever ends it, nothing is left running."""

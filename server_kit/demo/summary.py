@@ -80,7 +80,8 @@ class Summary:
     def by_kind(self) -> list[KindLine]:
         """A line for each kind that has devices, and one for all of them."""
         lines = [
-            self._line(kind.name, np.flatnonzero(self.kinds == number).tolist()) for number, kind in enumerate(KINDS)
+            self._line(kind.name, np.flatnonzero(self.kinds == number).tolist())
+            for number, kind in enumerate(KINDS[: self.results.terms.kinds])
         ]
         return [*lines, self._line("all devices", list(range(len(self.kinds))))]
 

@@ -51,10 +51,11 @@ class Ports:
 
 @dataclass(frozen=True)
 class Terms:
-    """How many take part, how often, and what follows from that."""
+    """How many take part, how often, with how many kinds of data, and what follows from that."""
 
     devices: int
     rounds: int
+    kinds: int = len(KINDS)
 
     @property
     def budget(self) -> PrivacyBudget:
@@ -95,7 +96,7 @@ class Terms:
             "steps": _ROUNDS_ON_TRIAL,
             "inner": {
                 "steps": _ROUNDS_BEFORE_A_SPLIT,
-                "least_members": max(2, self.devices // len(KINDS) // 2),
+                "least_members": max(2, self.devices // self.kinds // 2),
                 "clusterer": {"eps": _ALIKE},
             },
         }
