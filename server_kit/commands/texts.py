@@ -43,7 +43,8 @@ def cohorts_text(lines: Sequence[CohortLine]) -> str:
         )
         for line in lines
     ]
-    return table(("cohort", "state", "devices", "round", "model", "accuracy", "out", "arrived", "open for"), rows, "lfrrrrrrr")
+    headings = ("cohort", "state", "devices", "round", "model", "accuracy", "out", "arrived", "open for")
+    return table(headings, rows, "lfrrrrrrr")
 
 
 def devices_text(devices: Sequence[DeviceRecord], now_seconds: float) -> str:

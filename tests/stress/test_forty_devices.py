@@ -23,7 +23,6 @@ def test_forty_devices_of_two_kinds_find_their_cohorts_and_each_model_beats_the_
     command = [sys.executable, "-m", "covey", "server", "cohorts", str(demo.out / "federation"), "--json"]
     cohorts = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
-    print(demo.text)
-    assert numbers["agreement"] == pytest.approx(1.0)
+    assert numbers["agreement"] == pytest.approx(1.0), demo.text
     assert all(line["cohort_model"] > line["one_model"] for line in numbers["by_kind"])
     assert sorted(cohort["devices"] for cohort in cohorts["cohorts"]) == [20, 20]
