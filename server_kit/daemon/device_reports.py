@@ -1,7 +1,8 @@
 """How good models are, where the server has no data of its own: devices that took part are asked.
 
 Each tells the share of its records that the new model gets right, noised for itself alone, so one answer says little
-and the mean of many something. Nobody waits for it: what has come by the cohort's next model is counted.
+and the mean of many something. So few are not asked at all: they would pay for nothing. Nobody waits for answers: what
+has come by the cohort's next model is counted.
 """
 
 from __future__ import annotations
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
     from server_kit.store.protocol import Store
 
 _FEWEST = 2
+_WORST_ERROR = 0.2
+"""A mean that is off by more, as a rule, tells nobody anything."""
+
+
+def fewest_to_ask(epsilon: str) -> int:
+    """How many answers, each with Laplace noise of scale 1/ε, make a mean that is of use."""
+    return max(_FEWEST, math.ceil(2 / (float(epsilon) * _WORST_ERROR) ** 2))
 
 
 @dataclass
@@ -37,7 +45,7 @@ class DeviceReports:
 
     def ask(self, cohort: CohortId, round_number: int, model: ModelReference, devices: Sequence[DeviceId]) -> None:
         """Ask these devices about the model of this round."""
-        if self.every == 0 or round_number % self.every:
+        if self.every == 0 or round_number % self.every or len(devices) < fewest_to_ask(self.epsilon):
             return
         asked = Asked(QuestionKind.ACCURACY, (model,), self.epsilon, occasion=f"{cohort} {round_number}")
         reached = [device for device in devices if self.push(device, asked.to(device, self.patience_seconds))]
@@ -54,7 +62,8 @@ class DeviceReports:
         error = statistics.stdev(answers) / math.sqrt(len(answers))
         facts = {
             "round": round_number,
-            "accuracy": round(statistics.fmean(answers), 4),
+            # Noise may carry the mean out of where a share can lie.
+            "accuracy": round(min(1.0, max(0.0, statistics.fmean(answers))), 4),
             "error": round(error, 4),
             "answers": len(answers),
         }

@@ -30,7 +30,7 @@ _STDERR = 2
 _READ_BYTES = 1 << 16
 _MOST_KEPT_BYTES = 1 << 20
 _REFUSAL = re.compile(r"Handshake failed with error \w+: error:\w+:[^:]*:[^:]*:(\w+)(?:: (.*))?")
-_CHAT = re.compile(r"I\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ \S+\.cc:\d+\] ")
+_CHAT = re.compile(r"(I\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ \S+\.cc:\d+\] |W\d{4} .*\] Log level INFO is not suitable )")
 
 
 class HandshakeRefusal(StrEnum):
