@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from server_kit.layout import Layout
 
 
+_LOOKED_AT_FOR_A_PLACE = 50
+
+
 @dataclass(frozen=True)
 class Trained:
     """What a local objective may look at."""
@@ -50,7 +53,7 @@ class Inviting:
         hungry = [leaf for leaf in self.federation.leaves if self._is_hungry(leaf, now_seconds)]
         if not hungry:
             return []
-        check_ins = self._waiting(now_seconds)
+        check_ins = self._waiting(now_seconds, self.plan.check_ins)
         by_leaf: dict[CohortId, list[CheckIn]] = {leaf: [] for leaf in hungry}
         for check_in, home in zip(check_ins, self._matched(check_ins), strict=True):
             if home in by_leaf:
@@ -80,7 +83,9 @@ class Inviting:
             places = whole(self.plan.participants * strategy.over_commit)
         if places < 1:
             return []
-        check_ins = self._waiting(now_seconds)
+        # One place at a time becomes free without rounds, and looking at thousands for each would be all that we do.
+        most = places * _LOOKED_AT_FOR_A_PLACE if strategy.is_asynchronous else self.plan.check_ins
+        check_ins = self._waiting(now_seconds, most)
         if len(check_ins) < (1 if strategy.is_asynchronous else self.federation.least_waiting(leaves[0])):
             return []
         views = [self.federation.view(check_in.device) for check_in in check_ins]
@@ -97,14 +102,16 @@ class Inviting:
             orders += self._orders(leaf, asked, theirs)
         return orders
 
-    def _waiting(self, now_seconds: float) -> list[CheckIn]:
-        """The check-ins of those who wait and may take part, or of a sample of them."""
-        rng, fleet = self.federation.rng("check in"), self.federation.fleet
-        waiting = [device for device in fleet.waiting(now_seconds) if device not in self.state.out]
-        if len(waiting) > self.plan.check_ins:
-            waiting = [waiting[place] for place in sorted(rng.choice(len(waiting), self.plan.check_ins, replace=False))]
+    def _waiting(self, now_seconds: float, most: int) -> list[CheckIn]:
+        """The check-ins of those who wait and may take part, or of a sample of so many of them."""
+        rng, fleet, out = self.federation.rng("check in"), self.federation.fleet, self.state.out
+        waiting = [device for device in fleet.waiting(now_seconds) if device not in out]
+        most = min(most, self.plan.check_ins)
+        if len(waiting) > most:
+            waiting = [waiting[place] for place in sorted(rng.choice(len(waiting), most, replace=False))]
         check_ins = fleet.check_ins(waiting, self.federation.leaves)
-        new = [check_in.device for check_in in check_ins if check_in.changed or check_in.device not in self.state.views]
+        views = self.state.views
+        new = [check_in.device for check_in in check_ins if check_in.changed or check_in.device not in views]
         if new:
             for device in new:
                 self.state.views.setdefault(device, DeviceView(device))

@@ -92,7 +92,9 @@ class SimulatedFleet:
         if not self.trains_ahead:
             # In rounds a device is done when its answer has been folded.
             busy.update(device for device, _ in self.delivered)
-        return [device for device in there if device not in busy and self.participations.get(device, 0) < most]
+        if most < math.inf:
+            busy.update(device for device, done in self.participations.items() if done >= most)
+        return [device for device in there if device not in busy]
 
     @property
     def _most_participations(self) -> float:

@@ -184,7 +184,12 @@ class Population:
         """All devices that have joined by this round and can be asked at this time."""
         there = self.joins_at_round <= round_number
         there &= self.presence.available(np.arange(self.num_devices), time_seconds)
-        return [self.devices[number] for number in np.flatnonzero(there)]
+        # As an array of objects, because a list of thousands is made for each device that is asked.
+        return list(self._names[there])
+
+    @cached_property
+    def _names(self) -> NDArray[np.object_]:
+        return np.array(self.devices, dtype=object)
 
     @cached_property
     def _groups(self) -> IntArray | None:
