@@ -37,6 +37,13 @@ def server() -> None:
 )
 @click.option("--preset", default="covey", show_default=True, help="How it is trained.")
 @click.option(
+    "--level",
+    type=click.Choice(["record", "device"]),
+    default="record",
+    show_default=True,
+    help="What is hidden: each record of a device, or all that it holds.",
+)
+@click.option(
     "--host", "hosts", multiple=True, help="Name or address that devices use; without one, this machine only."
 )
 @click.option(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from server_kit.config.policy import check_policy
 from server_kit.config.sample import sample_settings
@@ -16,11 +15,12 @@ if TYPE_CHECKING:
     from server_kit.config.policy import Allowance
 
 
-def make_federation(
-    directory: Path, *, name: str, model: str, preset: str, hosts: Sequence[str], port: int, status_port: int
-) -> tuple[Home, Allowance]:
-    """A new federation, and what its devices may do. Wrong settings are found before anything is made."""
-    text = sample_settings(name=name, model=model, preset=preset, hosts=hosts, port=port, status_port=status_port)
+def make_federation(directory: Path, *, model: str, **choices: Any) -> tuple[Home, Allowance]:
+    """A new federation with these choices laid over `sample_settings`, and what its devices may do.
+
+    Wrong settings are found before anything is made.
+    """
+    text = sample_settings(model=model, **choices)
     config = ServerConfig.of_text(text)
     allowance = check_policy(config)
     # As `python -m` does: the model may lie where the command is called.

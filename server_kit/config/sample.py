@@ -45,13 +45,12 @@ _SAMPLE = """\
 # "record": DP-SGD on the device hides each of its records. Devices enrol with --training record.
 # "device": the update is clipped and noised as a whole, which hides all that the device holds and needs far more
 # devices for the same accuracy. Numbers are taken as written; "1/3" is one too.
-# level = "record"
+{privacy}
 # clip_norm = "1"
-# noise_multiplier = "2"
 # sampling_rate = "0.05"
 # expected_batch_size = "16"
 # relation = "replace"
-# grid_bits = 8
+# grid_bits = {grid_bits}
 
 # Asked for where the preset wants them: one histogram of a device's labels, a choice between models, a score.
 # histogram = {{ labels = 10, epsilon = "1" }}
@@ -105,6 +104,13 @@ _SAMPLE = """\
 """
 
 
+_LEVELS = {
+    "record": ('# level = "record"\n# noise_multiplier = "2"', 8),
+    "device": ('level = "device"\nnoise_multiplier = "12"', 17),
+}
+"""What is protected, and noise with which a device has budget for about fifty rounds."""
+
+
 def sample_settings(
     *,
     name: str = "covey",
@@ -113,6 +119,7 @@ def sample_settings(
     hosts: Sequence[str] = (),
     port: int = 8443,
     status_port: int = 8480,
+    level: str = "record",
 ) -> str:
     """The text of a new `server.toml`. With hosts the server listens on all addresses, else on loopback."""
     address = "0.0.0.0" if hosts else "127.0.0.1"  # noqa: S104 - whoever names a host means to be reached
@@ -124,7 +131,10 @@ def sample_settings(
         "status": f"127.0.0.1:{status_port}",
         "hosts": named,
     }
+    privacy, grid_bits = _LEVELS[level]
     return _SAMPLE.format(
+        privacy=privacy,
+        grid_bits=grid_bits,
         federation=_lines(
             federation,
             {

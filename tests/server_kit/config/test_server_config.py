@@ -22,8 +22,10 @@ from device_sdk.wire.messages import (
     Task,
     TensorSpec,
 )
+from privacy.budget import PrivacyUnit
 from server_kit.config import FILE_NAME, ServerConfig
 from server_kit.config.checking import exact
+from server_kit.config.policy import check_policy
 from server_kit.config.reloading import WHILE_RUNNING
 from server_kit.config.sample import sample_settings
 from server_kit.daemon.federation_home import Home
@@ -149,6 +151,11 @@ class TestSample:
         assert str(listen.gateway_address) == "fl.example.com:9000"
         assert listen.gateway == "0.0.0.0:9000"
         assert listen.status_is_local
+
+    def test_hiding_whole_devices_leaves_room_for_as_many_rounds(self):
+        config = ServerConfig.of_text(sample_settings(level="device"))
+        assert config.privacy.unit is PrivacyUnit.DEVICE
+        assert check_policy(config).rounds >= check_policy(ServerConfig()).rounds
 
     def test_any_name_survives(self):
         name = 'a "quoted" \\ name'
