@@ -19,6 +19,7 @@ from sklearn.datasets import load_digits
 
 from device_sdk import Device, PrivacyBudget
 from device_sdk.trainers import NumpyTrainer
+from privacy import PrivacyUnit
 from server_kit import Server
 
 DEVICES, ROUNDS = 4, 3
@@ -69,7 +70,7 @@ def run(folder: Path) -> None:
             device = Device.open(
                 state,
                 server=str(server.config.listen.enrolment_address),
-                budget=PrivacyBudget(epsilon=8, delta=1e-6, training="record"),
+                budget=PrivacyBudget(epsilon=8, delta=1e-6, training=PrivacyUnit.RECORD),
                 keys={"store": "file", "file": str(state.with_suffix(".key"))},
             )
             device.enrol(invitation)
