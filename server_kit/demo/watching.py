@@ -51,6 +51,8 @@ class Lines:
         self._say(time.monotonic() - self.began_at, what)
 
     def seen(self, glance: Glance, progress: Progress, one_model: OneModel) -> None:
+        if not self._connected and glance.connected:
+            self._say(glance.seconds, f"dashboard, while this runs: {_dashboard(progress)}")
         if glance.connected > self._connected:
             self._connected = glance.connected
             self._say(glance.seconds, f"{glance.connected} of {self._terms.devices} devices connected")
@@ -95,7 +97,7 @@ class Table:
         facts.add_row("round", f"{min(glance.round, self._terms.rounds)} of {self._terms.rounds}")
         facts.add_row("privacy", f"ε {glance.epsilon:.2f} of {EPSILON} spent")
         facts.add_row("cohorts", _latest(progress))
-        facts.add_row("dashboard", f"http://{progress.federation.home.config.listen.status}/")
+        facts.add_row("dashboard", _dashboard(progress))
         table = Grid(*HEADS, header_style="bold", caption="right answers on test images of the cohort's own devices")
         for column in table.columns[1:]:
             column.justify = "right"
@@ -121,6 +123,10 @@ def rows(glance: Glance, progress: Progress, one_model: OneModel) -> list[Row]:
 def clock(seconds: float) -> str:
     """Minutes and seconds."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+def _dashboard(progress: Progress) -> str:
+    return f"http://{progress.federation.home.config.listen.status}/"
 
 
 def _latest(progress: Progress) -> str:

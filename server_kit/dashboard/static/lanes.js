@@ -43,7 +43,7 @@ export function lanes({ key, tracks, changes, now, width, kindOf }) {
     s("g", { class: "joints" }, changes.map((change) => joint(change, rows, middle, x))),
     s("g", { class: "axis" }, times(from, now, width).map((time, index, all) => s("text", { x: x(time), y: height - 6,
       "text-anchor": index === 0 ? "start" : index === all.length - 1 ? "end" : "middle" },
-    now - from > 86400 ? at(time) : atClock(time).slice(0, 5)))));
+    now - from > 86400 ? at(time) : atClock(time).slice(0, now - from > 600 ? 5 : 8)))));
 }
 
 const size = (row, width) =>

@@ -32,7 +32,8 @@ def results_of(cohort_of, good=0.9, one=0.5):
     for leaf in leaves if leaves != ["0"] else []:
         members = tuple(device for device, home in cohort_of.items() if home == leaf)
         points += [Point(leaf, number, members, np.full(6, good)) for number in range(3, ROUNDS + 2)]
-    progress = Progress(None, None, None, [])  # type: ignore[arg-type]
+    home = SimpleNamespace(config=SimpleNamespace(listen=SimpleNamespace(status="127.0.0.1:50000")))
+    progress = Progress(SimpleNamespace(home=home), None, None, [])  # type: ignore[arg-type]
     progress.points, progress.spent = points, [(0, 1.0), (ROUNDS, 6.0)]
     if leaves != ["0"]:
         progress.changes.append(Happening("split", 0.0, "0", {"why": "groups <by> labels"}))
@@ -125,13 +126,12 @@ def test_lines_say_everything_once(capsys):
     assert said.count(f"round {ROUNDS}/{ROUNDS}") == 1
     assert said.count("6 of 6 devices connected") == 1
     assert said.count("split of cohort 0") == 1
+    assert said.count("http://127.0.0.1:50000/") == 1
     assert "0.0: 90% (50%)" in said
 
 
 def shown_at(glance):
     """The table on a terminal of 80 columns."""
-    home = SimpleNamespace(config=SimpleNamespace(listen=SimpleNamespace(status="127.0.0.1:50000")))
-    FOUND.progress.federation = SimpleNamespace(home=home)
     drawn: list[object] = []
     table = Table(Terms(6, ROUNDS), SimpleNamespace(update=drawn.append))  # type: ignore[arg-type]
     table.seen(glance, FOUND.progress, FOUND.one_model)
