@@ -79,7 +79,8 @@ def init(directory: Path, **choices: Any) -> None:
 
 @server.command()
 @directory_argument
-def run(directory: Path) -> None:
+@click.option("--lifeline", type=int, metavar="FD", help="A pipe; when it is closed, the server ends at once.")
+def run(directory: Path, lifeline: int | None) -> None:
     """Run the federation until SIGTERM or Ctrl-C.
 
     The first signal lets rounds come to rest, the second stops at once. SIGHUP reads server.toml again; SIGUSR1 logs
@@ -88,9 +89,12 @@ def run(directory: Path) -> None:
     Exits with 0 when it was told to stop, with 1 if it cannot start or go on.
     """
     from server_kit.daemon.federation_home import Home
+    from server_kit.daemon.lifeline import end_with
     from server_kit.daemon.supervisor import run as supervise
     from server_kit.dashboard.announcing import announced
 
+    if lifeline is not None:
+        end_with(lifeline)
     home = Home.open(directory)
     click.get_current_context().exit(supervise(home, announce=lambda: click.echo(announced(home))))
 

@@ -30,11 +30,12 @@ _COMMAND = "import sys; from covey import main; sys.exit(main())"
 
 
 class Server:
-    """One federation in a directory. Starting it starts the daemon's own processes; this one stays as it is."""
+    """One federation in a directory. Starting it starts the daemon's own processes, which end with this one."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
         self._daemon: subprocess.Popen[bytes] | None = None
+        self._lifeline = -1
 
     @classmethod
     def create(cls, directory: str | Path, settings: str = "") -> Self:
@@ -52,7 +53,19 @@ class Server:
 
     def start(self, patience_seconds: float = 120.0) -> None:
         """Start the daemon; returns when devices can connect, and raises `ServerNotReady` if that does not come."""
-        self._daemon = subprocess.Popen([sys.executable, "-c", _COMMAND, "server", "run", str(self.home.directory)])
+        reading, self._lifeline = os.pipe()
+        command = [
+            sys.executable,
+            "-c",
+            _COMMAND,
+            "server",
+            "run",
+            str(self.home.directory),
+            "--lifeline",
+            str(reading),
+        ]
+        self._daemon = subprocess.Popen(command, pass_fds=(reading,))
+        os.close(reading)
         until = time.monotonic() + patience_seconds
         while not self.is_ready():
             if self._daemon.poll() is not None or time.monotonic() > until:
@@ -63,7 +76,7 @@ class Server:
     def stop(self) -> None:
         """Stop in good order; at once if that takes too long."""
         daemon, self._daemon = self._daemon, None
-        if daemon is None or daemon.poll() is not None:
+        if daemon is None:
             return
         daemon.send_signal(signal.SIGTERM)
         try:
@@ -71,6 +84,7 @@ class Server:
         except subprocess.TimeoutExpired:
             daemon.kill()
             daemon.wait()
+        os.close(self._lifeline)
 
     def is_ready(self) -> bool:
         """Whether the coordinator works and accepts devices."""

@@ -116,7 +116,7 @@ class Demo:
             federation = Opened(home, store)
             self._watch.doing("starting the server")
             check_free(ports)
-            processes.start(SERVER, [sys.executable, "-m", "covey", "server", "run", str(home.directory)])
+            processes.start(SERVER, [sys.executable, "-m", "covey", "server", "run", str(home.directory)], tied=True)
             self._await_server(processes, ports)
             self._invite(federation, processes)
             return self._watched(federation, processes)

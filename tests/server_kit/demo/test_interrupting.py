@@ -41,6 +41,12 @@ def test_ctrl_c_stops_everything(tmp_path, words):
     assert "stopped; nothing is left running" in text
 
 
+@pytest.mark.integration
+def test_a_demo_that_is_killed_takes_its_server_and_devices_along(tmp_path):
+    code, gone, text = interrupted_at(tmp_path, "inviting devices", signal.SIGKILL, everyone=False)
+    assert (code, gone) == (-signal.SIGKILL, True), text
+
+
 @pytest.mark.stress
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("words", MOMENTS)
