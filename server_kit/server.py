@@ -54,17 +54,8 @@ class Server:
     def start(self, patience_seconds: float = 120.0) -> None:
         """Start the daemon; returns when devices can connect, and raises `ServerNotReady` if that does not come."""
         reading, self._lifeline = os.pipe()
-        command = [
-            sys.executable,
-            "-c",
-            _COMMAND,
-            "server",
-            "run",
-            str(self.home.directory),
-            "--lifeline",
-            str(reading),
-        ]
-        self._daemon = subprocess.Popen(command, pass_fds=(reading,))
+        command = [sys.executable, "-c", _COMMAND, "server", "run", str(self.home.directory)]
+        self._daemon = subprocess.Popen([*command, "--lifeline", str(reading)], pass_fds=(reading,))
         os.close(reading)
         until = time.monotonic() + patience_seconds
         while not self.is_ready():
