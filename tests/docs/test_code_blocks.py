@@ -2,19 +2,23 @@
 
 The Python blocks of a page share their names and run in order in an empty folder; a block tagged `python no-run` is
 only shown, one tagged `python with-server` is run by `test_embedding_page.py`. In shell blocks the lines that start
-with `covey` or `make` are checked.
+with `covey` or `make` are checked. A TOML block that is a whole experiment is read as one, any other must be TOML.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 
 import covey
+from server_kit.errors import InvalidSetting
+from server_kit.simulation.experiments import ExperimentFile
 from tests.architecture.repository import ROOT, name_of
 from tests.docs.command_tree import check_usage, words_of
 from tests.docs.markdown import Fence, fences_of, markdown_files
@@ -62,6 +66,17 @@ def fault_of(line: str) -> str | None:
     return None
 
 
+def read_toml_blocks(text: str, folder: Path) -> int:
+    """Read the blocks of a page; how many were experiments."""
+    experiments = 0
+    for fence in fences_of(text):
+        if fence.tags[:1] == ("toml",) and {"population", "compare"} <= tomllib.loads(fence.code).keys():
+            (folder / "shown.toml").write_text(fence.code, encoding="utf-8")
+            ExperimentFile.open(folder / "shown.toml").read()
+            experiments += 1
+    return experiments
+
+
 def make_goals(line: str) -> list[str]:
     return [word for word in shlex.split(line, comments=True)[1:] if "=" not in word and not word.startswith("-")]
 
@@ -79,6 +94,19 @@ def test_python_blocks_run(path, tmp_path, monkeypatch):
 @pytest.mark.parametrize("path", markdown_files(), ids=name_of)
 def test_command_lines_fit_their_commands(path):
     assert wrong_lines(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("path", markdown_files(), ids=name_of)
+def test_settings_that_are_shown_can_be_read(path, tmp_path):
+    read_toml_blocks(path.read_text(encoding="utf-8"), tmp_path)
+
+
+def test_an_experiment_with_a_setting_that_is_none_is_caught(tmp_path):
+    whole = "[population]\ndevices = 3\n[model]\nkind = 'logistic'\n[training]\nlearning_rate = 1\n"
+    page = "```toml\n" + whole + "[[compare]]\npreset = 'covey'\n```\n"
+    assert read_toml_blocks(page, tmp_path) == 1
+    with pytest.raises(InvalidSetting, match="devices"):
+        read_toml_blocks(page.replace("devices", "devicez"), tmp_path)
 
 
 def test_there_are_pages_to_look_at():
