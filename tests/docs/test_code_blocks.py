@@ -102,7 +102,7 @@ def test_settings_that_are_shown_can_be_read(path, tmp_path):
 
 
 def test_an_experiment_with_a_setting_that_is_none_is_caught(tmp_path):
-    whole = "[population]\ndevices = 3\n[model]\nkind = 'logistic'\n[training]\nlearning_rate = 1\n"
+    whole = "[population]\ndevices = 3\npartition = 'iid'\n[model]\nkind = 'logistic'\n[training]\nlearning_rate = 1\n"
     page = "```toml\n" + whole + "[[compare]]\npreset = 'covey'\n```\n"
     assert read_toml_blocks(page, tmp_path) == 1
     with pytest.raises(InvalidSetting, match="devices"):
