@@ -62,6 +62,7 @@ class Reason(StrEnum):
     OTHER_TERMS = "its privacy terms are not the agreed ones"
     ROUND_COST = "it costs more than a round may"
     BUDGET = "it costs more than is left of the budget"
+    NO_SHARE = "the budget has no part for hiding records one by one: it was made without training='record'"
     KIND = "this app does not answer such questions"
     NO_EVALUATION = "this app does not evaluate models"
     ONE_MODEL = "its models are all the same"
@@ -185,6 +186,8 @@ class Gatekeeper:
             raise TaskRefused(Reason.RELATION)
         if most is not None and epsilon_spent([cost], budget.delta) > most:
             raise TaskRefused(Reason.ROUND_COST)
+        if cost.sampled is not None and not budget.renyi_share:
+            raise TaskRefused(Reason.NO_SHARE)
         if not fits(cost, self.ledger, self.server):
             raise TaskRefused(Reason.BUDGET)
 

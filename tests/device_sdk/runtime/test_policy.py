@@ -145,6 +145,13 @@ def test_a_server_that_has_used_its_quota_is_refused_and_another_is_not(gatekeep
     assert verdict(replace(gatekeeper, server="another"), TASK) is None
 
 
+def test_a_budget_made_for_the_other_kind_of_training_says_so_and_not_that_it_is_spent(tmp_path):
+    with Ledger.open(tmp_path / "ledger", LedgerKeys.generate(), PrivacyBudget(epsilon=8, delta=1e-6)) as ledger:
+        gatekeeper = Gatekeeper(DEVICE, SERVER, Policy(), ledger, lambda _: False)
+        assert verdict(gatekeeper, RECORD_TASK) is Reason.NO_SHARE
+        assert verdict(gatekeeper, TASK) is None
+
+
 def test_a_budget_that_is_used_up_refuses_and_what_is_booked_goes_on(gatekeeper):
     mechanism = mechanism_of(TASK)
     for number in range(1000):
