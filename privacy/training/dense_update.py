@@ -76,9 +76,10 @@ def add_clipped_sum(layers: Sequence[DenseFactors], clip_norm: float, into: Mapp
     """Add the gradients of a batch to the named sums, each record's clipped to `clip_norm` by itself."""
     norms = np.sqrt(sum(_squared_norms(layer, into) for layer in layers))
     finite = np.isfinite(norms)
-    factors = np.minimum(1, clip_norm / (norms[finite] * SLACK)).astype(np.float32)
+    factors = np.minimum(1, clip_norm / (norms[finite] * SLACK))
     for layer in layers:
-        errors = layer.errors[finite] * factors[:, None]
+        # In float64: a factor below 1e-38 has few digits in float32, and may be rounded up by more than the slack.
+        errors = (layer.errors[finite] * factors[:, None]).astype(np.float32)
         into[f"{layer.name}.weight"][...] += errors.T @ layer.inputs[finite]
         if f"{layer.name}.bias" in into:
             into[f"{layer.name}.bias"][...] += errors.sum(axis=0)

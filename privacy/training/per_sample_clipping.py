@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from privacy.training.per_record_loss import PerRecordLoss
 
 
+_LEAST_FACTOR = 2.0**-100
+"""A smaller one has few digits in float32: rounded up by more than the slack, it would let a record count double."""
+
+
 @dataclass(frozen=True)
 class Batch:
     """Some records, as the model takes them."""
@@ -91,14 +95,14 @@ class PerSampleClipper:
 
     @torch.no_grad()
     def clipped(self, batch: Batch) -> ClippedBatch:
-        """The batch's gradients with their clip factors: min(1, clip_norm/norm), 0 where not finite."""
+        """The batch's gradients with their clip factors: min(1, clip_norm/norm), 0 where that is not sound."""
         gradients = self.gradients(batch)
         norms = torch.stack([gradient.squared_norms() for gradient in gradients]).sum(0).sqrt()
-        finite = norms.isfinite()
         factors = (self._clip_norm / (norms * SLACK)).clamp(max=1)
-        if finite.all():
+        sound = norms.isfinite() & (factors > _LEAST_FACTOR)
+        if sound.all():
             return ClippedBatch(gradients, factors, None)
-        return ClippedBatch(gradients, factors.masked_fill(~finite, 0), ~finite)
+        return ClippedBatch(gradients, factors.masked_fill(~sound, 0), ~sound)
 
     @torch.no_grad()
     def gradients(self, batch: Batch) -> tuple[LayerGradient, ...]:

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -93,6 +93,20 @@ def test_a_small_gradient_beside_a_huge_input_has_a_norm():
     layer = nn.Linear(1, 1, bias=False)
     gradient = GhostLinear(layer, torch.full((1, 1, 1), 1e18), torch.full((1, 1, 1), 1e-24))
     assert float(gradient.squared_norms().sqrt()) == pytest.approx(1e-6, rel=1e-4)
+
+
+@given(st.floats(30, 76))
+@example(44.9)
+def test_no_gradient_is_so_long_that_its_clip_factor_is_rounded_past_the_clip_norm(log_norm):
+    layer = nn.Linear(1, 1, bias=False)
+    nn.init.ones_(layer.weight)
+    half = 10.0 ** (log_norm / 2)
+    loss = PerRecordLoss(lambda outputs, _: (outputs * half).sum(1))
+    batch = Batch(torch.full((1, 1), half), torch.zeros(1))
+    for ghost in (True, False):
+        summed = {layer.weight: torch.zeros(1, 1)}
+        PerSampleClipper(layer, loss, 1.0, ghost=ghost).clipped(batch).add_to(summed)
+        assert float(summed[layer.weight].abs()) <= 1.0
 
 
 @WAYS
