@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from device_sdk.affinity import Affinity, AffinityRecord, CohortId, Feedback
@@ -128,6 +129,7 @@ def _document(known: Mapping[CohortId, Affinity], evidence: Mapping[CohortId, me
     return json.dumps({"affinities": rows, "evidence": proofs}, allow_nan=False).encode()
 
 
+@lru_cache(maxsize=8)  # read for every check-in, and changed by feedback
 def _parsed(document: bytes) -> _Kept:
     fields = json.loads(document)
     known = {cohort: Affinity(reward, sub, number) for cohort, reward, sub, number in fields["affinities"]}

@@ -12,12 +12,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from device_sdk.conditions import Conditions
+from device_sdk.errors import OutOfOrder
 from device_sdk.evaluating import OVER
 from device_sdk.events import emit
 from device_sdk.policy import Abilities, Gatekeeper, Reason, TaskRefused
+from device_sdk.round_order import task_of
 from device_sdk.round_record import UNFINISHED, Kind
 from device_sdk.trainers.task_in_hand import TaskInHand, settings_of
-from device_sdk.wire.codec import decode, encode
+from device_sdk.wire.codec import encode
 from device_sdk.wire.errors import Cancelled, ConnectionLost, MalformedMessage, PayloadMismatch, Refused
 from device_sdk.wire.messages import Decline, DeclineReason, Task
 from device_sdk.wire.task_terms import mechanism_of, read_mask, shapes_of
@@ -63,34 +65,36 @@ class Assignments:
 
     def take(self, task: Task, session: Session, abilities: Abilities) -> Round | None:
         """The round of a task that will be done; none if it was declined, or is being done already."""
-        order = encode(task)
-        if any(entry.order == order for entry in self._kept.journal.rounds()):
+        order, entry = encode(task), self._kept.journal.find(task.task)
+        if entry is not None and entry.order == order:
             return None  # pushed again by a server that had not heard of us: it has been sent since
         try:
-            self._gatekeeper.admit(task, abilities)
-        except TaskRefused as refusal:
-            self.note(task.task, refusal.reason)
-            session.decline(Decline(task.task, refusal.heard))
-            return None
-        if self._conditions.missing():
-            self.note(task.task, Reason.CONDITIONS)
-            session.decline(Decline(task.task, DeclineReason.NOT_NOW))
-            return None
-        return self._kept.journal.accept(task.task, Kind.TRAINING, order)
+            mechanism = self._gatekeeper.admit(task, abilities)
+            self._check_conditions()
+            request = self._request(task)
+            return self._kept.journal.accept(task.task, Kind.TRAINING, order, mechanism, request, begun=True)
+        except TaskRefused as error:
+            refusal = error
+        except OutOfOrder:  # the journal has forgotten it, and the ledger has not
+            refusal = TaskRefused(Reason.REPLAYED)
+        self.note(task.task, refusal.reason)
+        session.decline(Decline(task.task, refusal.heard))
+        return None
 
-    def hand_out(self, entry: Round, session: Session, abilities: Abilities) -> Tasks:
-        """Hand out a task, new or begun before. Afterwards it is released, given up, or kept for another try."""
-        task = decode(Task, entry.order)
+    def hand_out(self, entry: Round, session: Session, abilities: Abilities, *, again: bool = False) -> Tasks:
+        """Hand out a task, or hand it out again. Afterwards it is released, given up, or kept for another try."""
+        task = task_of(entry)
         ends = entry.accepted_at + task.deadline_seconds
 
         def give_back(reason: Reason | None = None) -> None:
             self.note(task.task, reason or Reason.APP)
-            self._kept.journal.give_up(task.task, self._kept.ledger)
+            self._kept.journal.give_up(task.task)
             with suppress(ConnectionLost):
                 session.decline(Decline(task.task, DeclineReason.NOT_NOW))
 
         try:
-            self._check_still_wanted(entry, task, abilities)
+            if again:
+                self._check_still_wanted(entry, task, abilities)
             weights = read_model(self._channel.download(task.model.blob), task.model.tensors)
             settings = settings_of(task.objective, self._mask(task))
         except (TaskRefused, PayloadMismatch, MalformedMessage) as error:
@@ -101,7 +105,8 @@ class Assignments:
                 raise
             give_back(Reason.LATE)
             return
-        self._kept.journal.attempt(task.task)
+        if again:
+            self._kept.journal.attempt(task.task)  # the first is noted with the acceptance
         pause = self._pauses.for_work(ends - self._clock())
         held = TaskInHand(
             task,
@@ -125,12 +130,19 @@ class Assignments:
         self.refusals[reason] += 1
         emit("declined", name=name, reason=reason.value)
 
+    def _check_conditions(self) -> None:
+        if self._conditions.missing():
+            raise TaskRefused(Reason.CONDITIONS)
+
     def _check_still_wanted(self, entry: Round, task: Task, abilities: Abilities) -> None:
         if self._clock() >= entry.accepted_at + task.deadline_seconds:
             raise TaskRefused(Reason.LATE)
         if entry.attempts >= self._config.rounds.most_attempts:
             raise TaskRefused(Reason.TOO_MANY_ATTEMPTS)
         self._gatekeeper.admit_again(task, abilities, booked=entry.booking is not None)
+
+    def _request(self, task: Task) -> Request:
+        return Request(self._kept.identity.enrolled.server, PURPOSE, task.task)
 
     def _mask(self, task: Task) -> Mask | None:
         blob = task.objective.mask
@@ -139,10 +151,10 @@ class Assignments:
     def _hand_in(self, task: Task, data: Any) -> None:
         """Book, noise and store; send it if there is a connection, else when there is one again."""
         mechanism: Mechanism[Any] = mechanism_of(task)
-        request = Request(self._kept.identity.enrolled.server, PURPOSE, task.task)
-        self._kept.journal.release(task.task, self._kept.ledger, mechanism, data, request=request, noise=NoiseSource())
+        request, noise = self._request(task), NoiseSource()
+        released = self._kept.journal.release(task.task, mechanism, data, request=request, noise=noise)
         try:
-            self._outbox.send()
+            self._outbox.send(released)
         except (Cancelled, ConnectionLost):
             pass
         except Refused as refusal:

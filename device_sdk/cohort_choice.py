@@ -11,15 +11,11 @@ from typing import TYPE_CHECKING
 
 from device_sdk.affinity import Exploration
 from device_sdk.errors import FeedbackRefused
-from device_sdk.round_record import Kind, Phase
-from device_sdk.wire.codec import decode
-from device_sdk.wire.messages import AffinityClaim, Cohorts, Feedback, Task
+from device_sdk.round_order import task_of
+from device_sdk.wire.messages import AffinityClaim, Cohorts, Feedback
 
 if TYPE_CHECKING:
     from device_sdk.kept import Kept
-    from device_sdk.round_record import Round
-
-MOST_AWAITING_FEEDBACK = 16
 
 
 class SystemChance:
@@ -53,21 +49,11 @@ class CohortChoice:
 
     def learn(self, feedback: Feedback) -> None:
         """Learn from the feedback to an update that was sent, and end its round."""
-        for entry in self.awaiting_feedback():
-            task = decode(Task, entry.order)
+        for entry in self._kept.journal.awaiting_feedback():
+            task = task_of(entry)
             if (task.cohort, task.round) == (feedback.cohort, feedback.round):
                 with self._kept.vault.changing():
                     with suppress(FeedbackRefused):
                         self._kept.affinities.learn(feedback, self._leaves)
-                    self._kept.journal.finish(entry.task, self._kept.ledger)
+                    self._kept.journal.finish(entry.task)
                 return
-
-    def awaiting_feedback(self) -> list[Round]:
-        """Rounds whose update was acknowledged and not yet judged, oldest first."""
-        there = self._kept.journal.rounds()
-        return [entry for entry in there if entry.kind is Kind.TRAINING and entry.phase is Phase.UPLOADED]
-
-    def stop_waiting(self) -> None:
-        """End the oldest rounds for which no feedback has come, beyond a few."""
-        for old in self.awaiting_feedback()[:-MOST_AWAITING_FEEDBACK]:
-            self._kept.journal.finish(old.task, self._kept.ledger)

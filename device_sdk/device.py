@@ -221,7 +221,7 @@ class Device:
         """Where the device stands; needs no connection."""
         known = self._config.server in self._vault.servers()
         identity = self._identity() if known else None
-        rounds = RoundJournal(self._vault, self._config.server).rounds() if known else []
+        rounds = RoundJournal(self._vault, self._ledger, self._config.server).rounds() if known else []
         return DeviceStatus(
             server=self._config.server,
             standing=Standing.NEW if identity is None else identity.standing,

@@ -61,7 +61,8 @@ def emit(event: str, /, **fields: Field) -> None:
         raise TypeError(f"event {event} has no field {', '.join(sorted(unknown))}; add it to device_sdk.events first")
     for name, value in fields.items():
         _check_plain(name, value)
-    _log.log(level, event, extra={"event": event, "fields": dict(fields)})
+    if _log.isEnabledFor(level):
+        _log.log(level, event, extra={"event": event, "fields": dict(fields)})
 
 
 def error_name(error: BaseException) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 from device_sdk.errors import AlreadyEnrolled, CertificateRefused, NotEnrolled
@@ -94,9 +95,9 @@ class Identity:
         emit("identity_created", server=server)
         return identity
 
-    @property
+    @cached_property
     def signing_key(self) -> SigningKey:
-        """Signs updates; its public half is enrolled."""
+        """Signs updates; its public half is enrolled. It lives as long as the enrolment."""
         return SigningKey(self._secrets.signing)
 
     @property

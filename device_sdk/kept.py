@@ -28,8 +28,10 @@ class Kept:
     @classmethod
     def of(cls, vault: Vault, ledger: Ledger, server: str) -> Kept:
         """What `vault` keeps for `server`, as the app names it."""
-        return cls(vault, ledger, Identity.of(vault, server), RoundJournal(vault, server), AffinityStore(vault, server))
+        journal = RoundJournal(vault, ledger, server)
+        return cls(vault, ledger, Identity.of(vault, server), journal, AffinityStore(vault, server))
 
     def phase_of(self, task: str) -> Phase | None:
         """How far a round has come; none if it is not in progress."""
-        return next((entry.phase for entry in self.journal.rounds() if entry.task == task), None)
+        entry = self.journal.find(task)
+        return None if entry is None else entry.phase

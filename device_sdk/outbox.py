@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from device_sdk.errors import OutOfOrder
+from device_sdk.round_order import task_of
 from device_sdk.round_record import Kind, Phase
-from device_sdk.wire.codec import decode
 from device_sdk.wire.errors import Refused
-from device_sdk.wire.messages import ErrorCode, GridEncoding, SummaryHeader, Task, Term, UpdateHeader
+from device_sdk.wire.messages import Blob, ErrorCode, GridEncoding, SummaryHeader, Term, UpdateHeader
 from device_sdk.wire.signing import signed
 from device_sdk.wire.task_terms import mechanism_of
-from device_sdk.wire.tensors import blob_of
 from privacy.canonical import canonical, parse
-from privacy.receipts import Countersignature, check_contact, issue_receipt
+from privacy.receipts import Countersignature, check_pinned, issue_receipt
 
 if TYPE_CHECKING:
     from device_sdk.kept import Kept
@@ -58,26 +56,21 @@ class Outbox:
         self.not_wanted: dict[str, Refused] = {}
         """Releases that the server does not take, by round; they were given up."""
 
-    def send(self) -> None:
-        """Send everything that is stored; `ConnectionLost` leaves the rest for the next time."""
+    def send(self, fresh: Release | None = None) -> None:
+        """Send everything that is stored, with what was just released; `ConnectionLost` leaves the rest for later."""
         for entry in self._journal.rounds():
             if entry.phase is Phase.UPLOADED and entry.kind is Kind.SUMMARY:
-                self._journal.finish(entry.task, self._ledger)  # ending it was interrupted
-            if entry.booking is None or entry.phase is Phase.UPLOADED:
+                self._journal.finish(entry.task)  # ending it was interrupted
+            if entry.phase is not Phase.RELEASED:
                 continue
-            try:
-                release = self._journal.resume(entry.task, self._ledger)
-            except OutOfOrder:
-                self._journal.give_up(entry.task, self._ledger)  # giving it up was interrupted
-                continue
+            is_fresh = fresh is not None and fresh.sequence == entry.release
+            release = fresh if is_fresh else self._journal.resume(entry.task)
             if release is not None:
                 self._send(entry, release)
 
     def keep(self, countersignature: bytes) -> None:
         """Remember how far the server has seen the ledger; `LedgerTampered` if that is further than it reaches."""
-        server = self._identity.enrolled
-        latest = Countersignature.from_json(countersignature)
-        check_contact(self._ledger, latest, server.server, server.server_key)
+        self._ledger.keep(self._from_server(countersignature))
 
     def _send(self, entry: Round, release: Release) -> None:
         try:
@@ -85,20 +78,25 @@ class Outbox:
         except Refused as refusal:
             if refusal.code not in _NOT_WANTED:
                 raise
-            self._journal.give_up(entry.task, self._ledger)
+            self._journal.give_up(entry.task)
             self.not_wanted[entry.task] = refusal
             return
-        self.keep(accepted.countersignature)
-        self._journal.uploaded(entry.task, self._ledger)
+        self._journal.uploaded(entry.task, self._from_server(accepted.countersignature))
         if entry.kind is Kind.SUMMARY:
-            self._journal.finish(entry.task, self._ledger)  # nobody answers a summary
+            self._journal.finish(entry.task)  # nobody answers a summary
         else:
             self.updates_sent.add(entry.task)
+
+    def _from_server(self, countersignature: bytes) -> Countersignature:
+        """What the server says that it has seen; the ledger checks the signatures before it keeps it."""
+        said, server = Countersignature.from_json(countersignature), self._identity.enrolled
+        check_pinned(said, server.server, server.server_key)
+        return said
 
     def _header(self, entry: Round, release: Release) -> ReleaseHeader:
         """The header of a release; always the same one, signature and all."""
         common: dict[str, Any] = {
-            "payload": blob_of(release.for_sending()),
+            "payload": Blob(bytes.fromhex(release.payload_hash), len(release.for_sending())),
             "ledger_head": bytes.fromhex(release.head),
             "sequence": release.sequence,
             "receipt": issue_receipt(self._ledger, release).to_json(),
@@ -108,7 +106,7 @@ class Outbox:
             order = parse(entry.order)
             terms = tuple(Term(name, value) for name, value in order["terms"])
             return signed(SummaryHeader(order["mechanism"], terms, order["subject"], **common), device, key)
-        task = decode(Task, entry.order)
+        task = task_of(entry)
         mechanism = mechanism_of(task)
         header = UpdateHeader(
             task=task.task,

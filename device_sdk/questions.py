@@ -106,7 +106,13 @@ class Questions:
             self._note(question.question, Reason.CONDITIONS)
             session.decline(Decline(question.question, DeclineReason.NOT_NOW))
             return None
-        return self._kept.journal.accept(question.question, Kind.SUMMARY, order_of(question, mechanism))
+        order, request = order_of(question, mechanism), self._request(question)
+        try:
+            return self._kept.journal.accept(question.question, Kind.SUMMARY, order, mechanism, request)
+        except OutOfOrder:  # the journal has forgotten it, and the ledger has not
+            self._note(question.question, Reason.REPLAYED)
+            session.decline(Decline(question.question, TaskRefused(Reason.REPLAYED).heard))
+            return None
 
     def answer(self, entry: Round, question: Question, session: Session, abilities: Abilities) -> None:
         """Answer a question, new or begun before. Afterwards it is released, given up, or kept for another try.
@@ -139,16 +145,16 @@ class Questions:
 
     def _release(self, question: Question, mechanism: Mechanism[Any], found: Sequence[Evaluation]) -> None:
         """Book, noise and store."""
-        kept, request = self._kept, Request(self._kept.identity.enrolled.server, PURPOSE, question.question)
-        answer = private_answer(question, found)
+        answer, request = private_answer(question, found), self._request(question)
         try:
-            kept.journal.release(
-                question.question, kept.ledger, mechanism, answer, request=request, noise=NoiseSource()
-            )
+            self._kept.journal.release(question.question, mechanism, answer, request=request, noise=NoiseSource())
         except BudgetExhausted as error:
             raise TaskRefused(Reason.BUDGET) from error
-        except OutOfOrder as error:  # the journal has forgotten it, and the ledger has not
+        except OutOfOrder as error:  # it was taken for another server's name
             raise TaskRefused(Reason.REPLAYED) from error
+
+    def _request(self, question: Question) -> Request:
+        return Request(self._kept.identity.enrolled.server, PURPOSE, question.question)
 
     def _send(self, failure: EvaluationFailed | None) -> None:
         if failure is None:
@@ -160,6 +166,6 @@ class Questions:
 
     def _give_back(self, question: Question, reason: Reason, session: Session) -> None:
         self._note(question.question, reason)
-        self._kept.journal.give_up(question.question, self._kept.ledger)
+        self._kept.journal.give_up(question.question)
         with suppress(ConnectionLost):
             session.decline(Decline(question.question, TaskRefused(reason).heard))

@@ -1,12 +1,18 @@
-"""One round in progress, as it is kept: where it is, what was asked, and what the ledger has of it."""
+"""One round in progress: what was asked, as the vault keeps it, and how far the ledger says that it has come."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from privacy.canonical import canonical, parse, take_hex, take_list, take_text, take_whole
-from privacy.ledger import Reservation
+from privacy.canonical import canonical, parse, take_hex, take_text, take_whole
+
+if TYPE_CHECKING:
+    from privacy.ledger import Booking, Reservation
+
+_MOST_PARSED = 128
 
 
 class Phase(StrEnum):
@@ -16,6 +22,7 @@ class Phase(StrEnum):
     BOOKED = "booked"
     RELEASED = "released"
     UPLOADED = "uploaded"
+    """Its bytes are gone from here: acknowledged, or given up by a process that was killed just then."""
 
 
 UNFINISHED = frozenset({Phase.ACCEPTED, Phase.BOOKED})
@@ -44,44 +51,54 @@ class Round:
     kind: Kind
     order: bytes
     """What was asked for, as the runtime encodes it, so that it can go on after a restart."""
+    request: str
+    """What the ledger knows it by (`privacy.ledger.entries.request_digest`)."""
+    ledger: str
+    """The ledger that is to pay for it (`Ledger.opening`)."""
     accepted_at: int
     """Seconds since 1970."""
-    phase: Phase = Phase.ACCEPTED
     attempts: int = 0
     """How often training has begun."""
+    phase: Phase = Phase.ACCEPTED
     booking: Reservation | None = None
     release: int | None = None
     """The release's number in the ledger; they are sent in this order."""
 
+    def followed(self, booking: Booking | None) -> Round:
+        """This round where the ledger says that it is."""
+        if booking is None:
+            return self
+        if booking.release is None:
+            return replace(self, phase=Phase.BOOKED, booking=booking.reservation)
+        phase = Phase.RELEASED if booking.is_kept else Phase.UPLOADED
+        return replace(self, phase=phase, booking=booking.reservation, release=booking.release)
+
 
 def to_document(entry: Round) -> bytes:
-    """A round as a vault keeps it."""
-    booking = entry.booking
+    """A round as a vault keeps it; how far it has come stands in the ledger alone."""
     return canonical(
         {
             "task": entry.task,
             "kind": entry.kind.value,
             "order": entry.order.hex(),
+            "request": entry.request,
+            "ledger": entry.ledger,
             "accepted_at": entry.accepted_at,
-            "phase": entry.phase.value,
             "attempts": entry.attempts,
-            "booking": [] if booking is None else [booking.ledger, booking.sequence, booking.request],
-            "release": [] if entry.release is None else [entry.release],
         }
     )
 
 
+@lru_cache(maxsize=_MOST_PARSED)  # many may wait for feedback, and all are looked at in every round
 def from_document(document: bytes) -> Round:
-    """The inverse of `to_document`."""
+    """The inverse of `to_document`; `ValueError` for anything else."""
     fields = parse(document)
-    booking, release = take_list(fields, "booking"), take_list(fields, "release")
     return Round(
         task=take_text(fields, "task"),
         kind=Kind(take_text(fields, "kind")),
         order=take_hex(fields, "order"),
+        request=take_text(fields, "request"),
+        ledger=take_text(fields, "ledger"),
         accepted_at=take_whole(fields, "accepted_at"),
-        phase=Phase(take_text(fields, "phase")),
         attempts=take_whole(fields, "attempts"),
-        booking=Reservation(*booking) if booking else None,
-        release=release[0] if release else None,
     )

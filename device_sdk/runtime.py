@@ -4,7 +4,7 @@
 
 Questions about models take the same path (`device_sdk.questions`), between tasks: whatever is stored is sent first.
 
-The journal (`device_sdk.state`) knows where each round is, the ledger what was booked and which bytes were noised.
+The journal (`device_sdk.state`) knows what was asked, the ledger what was booked, noised and acknowledged.
 Whatever ends the process in between, the next run begins with what is unfinished: stored releases are sent, the same
 bytes in their order; a task that is still in time is trained again for what it has booked; one that is late, or
 that was begun too often, is given up. Only then does the device check in for more.
@@ -171,13 +171,13 @@ class Runtime:
             raise InvalidTerms(f"a subject is a line of at most {_LONGEST_SUBJECT} characters; nothing was booked")
         journal, order = self._kept.journal, summary_order(mechanism, subject)
         name = f"{mechanism.name} {hashlib.sha256(order).hexdigest()}"  # no server's task has a space in it
+        request = Request(self._kept.identity.enrolled.server, SUMMARY, subject)
         if self._kept.phase_of(name) is None:
             if journal.knows(name):
                 return False
-            journal.accept(name, Kind.SUMMARY, order)
+            journal.accept(name, Kind.SUMMARY, order, mechanism, request)
         if self._kept.phase_of(name) in UNFINISHED:
-            request = Request(self._kept.identity.enrolled.server, SUMMARY, subject)
-            journal.release(name, self._kept.ledger, mechanism, data, request=request, noise=NoiseSource())
+            journal.release(name, mechanism, data, request=request, noise=NoiseSource())
         while self._kept.phase_of(name) is not None:
             try:
                 with self._channel.attend() as session:
@@ -216,14 +216,15 @@ class Runtime:
         """What an earlier run has begun: tasks, then questions."""
         for entry in self._kept.journal.rounds():
             if entry.kind is Kind.TRAINING and entry.phase in UNFINISHED:
-                yield from self._assignments.hand_out(entry, session, abilities)
+                yield from self._assignments.hand_out(entry, session, abilities, again=True)
         for entry, question in self._questions.unanswered():
             self._questions.answer(entry, question, session, abilities)
 
     def _is_half_way(self, message: ServerMessage | None) -> bool:
         match message:
             case Task(task=name) | Question(question=name):
-                return self._kept.phase_of(name) not in {None, Phase.UPLOADED}
+                is_sent = name in self._outbox.updates_sent
+                return not is_sent and self._kept.phase_of(name) not in {None, Phase.UPLOADED}
             case _:
                 return False
 
@@ -237,7 +238,6 @@ class Runtime:
             self._setback()  # so that a server which asks for the impossible does not keep the device busy
             return
         self._setbacks = 0
-        self._cohorts.stop_waiting()
         yield from self._assignments.hand_out(entry, session, abilities)
 
     def _answer(self, question: Question, session: Session, abilities: Abilities) -> None:
@@ -297,7 +297,7 @@ class Runtime:
 
     def _expects_feedback(self) -> bool:
         """Whether an update that was sent here is still to be judged; what earlier runs sent is not waited for."""
-        return any(entry.task in self._outbox.updates_sent for entry in self._cohorts.awaiting_feedback())
+        return any(entry.task in self._outbox.updates_sent for entry in self._kept.journal.awaiting_feedback())
 
     def _has_done(self, rounds: int | None) -> bool:
         return rounds is not None and self.updates_sent >= rounds

@@ -1,12 +1,13 @@
-r"""The journal of rounds in progress: where each one is, on disk before the next step is taken.
+r"""The journal of rounds in progress: what was asked is on disk before anything is done for it.
 
     accept -> ACCEPTED -> (train) -> BOOKED -> RELEASED -> UPLOADED -> close
                  \______________________\_________\_____________> close, given up
 
-The ledger and the journal are two databases, and the ledger is always first: what it has booked or stored is found
-there after a kill, and `resume` brings the journal up to it. So a spend is made once, the noised bytes are those
-the ledger has sealed, and what was acknowledged is not sent again. A kill between the acknowledgement and its note
-sends the same bytes once more, which a server counts once.
+How far a round has come is not written down a second time: the ledger knows it, by the request that the journal notes
+when it accepts. It was booked, its bytes are stored, they were acknowledged and forgotten. So there are no two files
+that could disagree after a kill: a spend is made once, the noised bytes are those the ledger has sealed, and what
+was acknowledged is not sent again. A kill between the acknowledgement and its note sends the same bytes once more,
+which a server counts once.
 
 What was trained and not yet noised is never written down: after a kill training begins again, for the spend that
 was booked. How often it began is noted first, so that a task which kills the app is given up in the end.
@@ -14,61 +15,90 @@ was booked. How often it began is noted first, so that a task which kills the ap
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from device_sdk.errors import OutOfOrder, VaultBroken
 from device_sdk.events import emit, error_name
 from device_sdk.round_record import Kind, Outcome, Phase, Round, from_document, to_document
-from privacy.canonical import as_text, canonical, parse, take_list
-from privacy.errors import ReleaseRefused
 from privacy.ledger.entries import request_digest
 
 if TYPE_CHECKING:
     from device_sdk.vault import Vault
-    from privacy.ledger import Ledger, Reservation
+    from privacy.ledger import Ledger
     from privacy.randomness import NoiseSource
+    from privacy.receipts import Countersignature
     from privacy.release import Mechanism, Release, Request
 
 Data = TypeVar("Data")
 MOST_REMEMBERED = 1000
 """Tasks that are over and would be recognised; an older one is still stopped by the ledger, which answers it once."""
+MOST_AWAITING_FEEDBACK = 16
 _SEEN = "tasks"
+_MARK_BYTES = 8
 
 
 class RoundJournal:
     """The rounds in progress of one device at one server. One process at a time drives it (`running`)."""
 
-    def __init__(self, vault: Vault, server: str, clock: Callable[[], float] = time.time) -> None:
-        self._vault, self._clock = vault, clock
+    def __init__(self, vault: Vault, ledger: Ledger, server: str, clock: Callable[[], float] = time.time) -> None:
+        self._vault, self._ledger, self._clock = vault, ledger, clock
+        self._opening = ledger.opening
         self._rounds = vault.table(server, "rounds")
         self._seen = vault.table(server, "seen")
-        self._uploaded: dict[str, Round] = {}
-        """As they were read: an uploaded round changes no more, and many may wait for feedback."""
+        self._uploaded: dict[bytes | None, Round] = {}
+        """By the document that was accepted: an uploaded round changes no more, and many may wait for feedback."""
 
     def rounds(self) -> list[Round]:
         """What is in progress, those to be sent first in front; one that does not open is given up, aloud."""
-        names = self._rounds.names()
-        self._uploaded = {task: self._uploaded[task] for task in names if task in self._uploaded}
-        found = [self._uploaded.get(task) or self._found(task) for task in names]
-        there = [entry for entry in found if entry is not None]
+        documents = self._rounds.contents()
+        uploaded = {document: self._uploaded.get(document) for document in documents.values()}
+        kept = [self._read(task, document) for task, document in documents.items() if uploaded[document] is None]
+        there = self._followed([entry for entry in kept if entry is not None])
+        self._uploaded = {document: entry for document, entry in uploaded.items() if entry is not None}
+        self._uploaded |= {documents[entry.task]: entry for entry in there if entry.phase is Phase.UPLOADED}
+        there += [entry for entry in uploaded.values() if entry is not None]
         return sorted(there, key=lambda entry: (entry.release is None, entry.release or 0, entry.accepted_at))
+
+    def find(self, task: str) -> Round | None:
+        """One of them; none if it is not in progress."""
+        try:
+            document = self._rounds.get(task)
+        except VaultBroken:
+            return self._read(task, None)
+        kept = None if document is None else self._read(task, document)
+        return None if kept is None else self._followed([kept])[0]
+
+    def awaiting_feedback(self) -> list[Round]:
+        """Rounds whose update was acknowledged and not yet judged, oldest first."""
+        return [entry for entry in self.rounds() if entry.kind is Kind.TRAINING and entry.phase is Phase.UPLOADED]
 
     def knows(self, task: str) -> bool:
         """Whether a task is in progress or over already: offered again, it is a replay."""
-        return task in self._rounds.names() or task in self._remembered()
+        return task in self._rounds.contents() or _is_in(self._remembered(), _mark(task))
 
-    def accept(self, task: str, kind: Kind, order: bytes) -> Round:
-        """Begin a round; `OutOfOrder` for a task that is in progress or over."""
+    def accept(
+        self, task: str, kind: Kind, order: bytes, mechanism: Mechanism[Any], request: Request, *, begun: bool = False
+    ) -> Round:
+        """Take a round; `OutOfOrder` for a task that is in progress or over. `begun`: training begins right away.
+
+        Rounds for which no feedback has come, beyond a few, are ended to make room.
+        """
+        digest = _digest(mechanism, request)
+        (booked,) = self._ledger.bookings([digest])
+        now, attempts = int(self._clock()), int(begun)
         with self._vault.changing():
-            if self.knows(task):
+            # What the journal has forgotten the ledger still knows: an answered request has no other answer.
+            if self.knows(task) or (booked is not None and booked.release is not None):
                 raise OutOfOrder("this task was taken before; it is not begun a second time")
-            accepted = self._keep(Round(task, kind, order, int(self._clock())))
+            for old in self.awaiting_feedback()[:-MOST_AWAITING_FEEDBACK]:
+                self._close(old, Outcome.FINISHED)
+            accepted = self._keep(Round(task, kind, order, digest, self._opening, now, attempts))
         emit("round_accepted", kind=kind.value)
-        return accepted
+        return accepted.followed(booked)
 
     def attempt(self, task: str) -> Round:
         """Note that training begins, before it does."""
@@ -77,64 +107,53 @@ class RoundJournal:
             return self._keep(replace(entry, attempts=entry.attempts + 1))
 
     def release(
-        self, task: str, ledger: Ledger, mechanism: Mechanism[Data], data: Data, *, request: Request, noise: NoiseSource
+        self, task: str, mechanism: Mechanism[Data], data: Data, *, request: Request, noise: NoiseSource
     ) -> Release:
-        """`privacy.release.perform`, with the journal kept in step: book, note, noise, store, note."""
+        """`privacy.release.perform`, for what was accepted and nothing else: book, noise, store."""
         entry = self._at(task, Phase.ACCEPTED, Phase.BOOKED)
         mechanism.check(data)
-        digest = request_digest(request.server, request.purpose, request.subject, mechanism.name, mechanism.terms)
-        if entry.booking is not None and entry.booking.request != digest:
-            raise OutOfOrder("this round was booked for another request; nothing was booked, noised or released")
-        booking = ledger.reserve(mechanism.name, mechanism.terms, mechanism.cost, request)
-        self._advance(replace(entry, phase=Phase.BOOKED, booking=booking))
-        released = _stored(booking, ledger)
-        if released is None:
-            released = ledger.settle(booking, mechanism.answer(data, noise))
-        self._note_release(task, released)
+        self._check_request(entry, _digest(mechanism, request))
+        booking = self._ledger.reserve(mechanism.name, mechanism.terms, mechanism.cost, request)
+        _advanced(entry, Phase.BOOKED)
+        released = self._ledger.settle(booking, mechanism.answer(data, noise))
+        _advanced(entry, Phase.RELEASED, released.sequence)
         return released
 
-    def resume(self, task: str, ledger: Ledger) -> Release | None:
+    def resume(self, task: str) -> Release | None:
         """After a restart: the release that is to be sent, the same bytes; none if it is still to be trained.
 
-        `OutOfOrder` once it was acknowledged, or its bytes are gone because giving up was interrupted.
+        `OutOfOrder` once its bytes are gone, for they were acknowledged or given up.
         """
         entry = self._at(task, Phase.ACCEPTED, Phase.BOOKED, Phase.RELEASED)
         emit("round_found", kind=entry.kind.value, phase=entry.phase.value, attempts=entry.attempts)
-        released = None if entry.booking is None else _stored(entry.booking, ledger)
-        if released is not None and entry.phase is not Phase.RELEASED:
-            self._note_release(task, released)
-        return released
+        return None if entry.booking is None else self._ledger.stored(entry.booking)
 
-    def uploaded(self, task: str, ledger: Ledger) -> Round:
-        """Note the server's acknowledgement, then let the ledger forget the bytes; earlier releases go first."""
-        entry = self._at(task, Phase.RELEASED, Phase.UPLOADED)
-        if any(other.phase is Phase.RELEASED and _number(other) < _number(entry) for other in self.rounds()):
+    def uploaded(self, task: str, acknowledgement: Countersignature | None = None) -> None:
+        """Keep the server's acknowledgement and let the ledger forget the bytes, at once; earlier releases go first."""
+        there = {entry.task: entry for entry in self.rounds()}
+        entry = _due(there.get(task), Phase.RELEASED, Phase.UPLOADED)
+        if any(other.phase is Phase.RELEASED and _number(other) < _number(entry) for other in there.values()):
             raise OutOfOrder("an earlier release is still to be sent, and a server takes them in their order")
-        if entry.phase is Phase.RELEASED:
-            entry = self._advance(replace(entry, phase=Phase.UPLOADED))
-        _forget(entry, ledger)
-        return entry
+        if acknowledgement is not None:
+            self._ledger.keep(acknowledgement, entry.request)
+        elif entry.phase is Phase.RELEASED:
+            self._ledger.forget_answer(entry.request)
+        _advanced(entry, Phase.UPLOADED, _number(entry))
 
-    def finish(self, task: str, ledger: Ledger) -> None:
+    def finish(self, task: str) -> None:
         """End a round that was uploaded; together with learning its feedback if inside `vault.changing()`."""
-        entry = self._at(task, Phase.UPLOADED)
-        _forget(entry, ledger)
-        self._close(entry, Outcome.FINISHED)
+        self._close(self._at(task, Phase.UPLOADED), Outcome.FINISHED)
 
-    def give_up(self, task: str, ledger: Ledger) -> None:
+    def give_up(self, task: str) -> None:
         """End a round that was not uploaded. What it has spent stays spent; what was noised is never sent."""
         entry = self._at(task, Phase.ACCEPTED, Phase.BOOKED, Phase.RELEASED)
-        _forget(entry, ledger)
+        if entry.phase is Phase.RELEASED:
+            self._ledger.forget_answer(entry.request)
         self._close(entry, Outcome.GIVEN_UP)
 
-    def _note_release(self, task: str, released: Release) -> None:
-        entry = self._at(task, Phase.BOOKED)
-        self._advance(replace(entry, phase=Phase.RELEASED, release=released.sequence))
-
-    def _advance(self, entry: Round) -> Round:
-        self._keep(entry)
-        emit("round_advanced", kind=entry.kind.value, phase=entry.phase.value, sequence=entry.release or 0)
-        return entry
+    def _check_request(self, entry: Round, digest: str) -> None:
+        if entry.request != digest:
+            raise OutOfOrder("this round was taken for another request; nothing was booked, noised or released")
 
     def _close(self, entry: Round, outcome: Outcome) -> None:
         with self._vault.changing():
@@ -143,54 +162,75 @@ class RoundJournal:
         emit("round_closed", kind=entry.kind.value, phase=entry.phase.value, outcome=outcome.value)
 
     def _at(self, task: str, *phases: Phase) -> Round:
-        entry = self._found(task)
-        if entry is None or entry.phase not in phases:
-            where = "not in progress" if entry is None else f"at {entry.phase!s}"
-            raise OutOfOrder(f"this round is {where}, and this step follows {' or '.join(phases)}; nothing was changed")
+        return _due(self.find(task), *phases)
+
+    def _read(self, task: str, document: bytes | None) -> Round | None:
+        """A round as it was accepted; one that cannot be taken to its end is given up."""
+        try:
+            entry = None if document is None else from_document(document)
+        except ValueError:
+            entry = None
+        if entry is None:
+            self._abandon(task, VaultBroken.__name__)
+        elif entry.ledger != self._opening:
+            # Whether it was paid for, or sent, is not to be known any more.
+            self._abandon(task, "started over")
+            return None
         return entry
 
-    def _found(self, task: str) -> Round | None:
-        try:
-            document = self._rounds.get(task)
-        except VaultBroken as error:
-            emit("round_unreadable", error=error_name(error))
-            with self._vault.changing():
-                self._rounds.drop(task)
-                self._remember(task)
-            return None
-        entry = None if document is None else from_document(document)
-        if entry is not None and entry.phase is Phase.UPLOADED:
-            self._uploaded[task] = entry
-        return entry
+    def _followed(self, kept: list[Round]) -> list[Round]:
+        """Rounds as they were accepted, where the ledger says that they are."""
+        booked = self._ledger.bookings([entry.request for entry in kept]) if kept else []
+        return [entry.followed(booking) for entry, booking in zip(kept, booked, strict=True)]
+
+    def _abandon(self, task: str, why: str) -> None:
+        emit("round_unreadable", error=why)
+        with self._vault.changing():
+            self._rounds.drop(task)
+            self._remember(task)
 
     def _keep(self, entry: Round) -> Round:
         self._rounds.put(entry.task, to_document(entry))
         return entry
 
-    def _remembered(self) -> list[str]:
+    def _remembered(self) -> bytes:
+        """The marks of tasks that are over, oldest first."""
         try:
-            document = self._seen.get(_SEEN)
+            return self._seen.get(_SEEN) or b""
         except VaultBroken as error:
             emit("round_unreadable", error=error_name(error))
-            return []
-        return [] if document is None else [as_text(task) for task in take_list(parse(document), "tasks")]
+            return b""
 
     def _remember(self, task: str) -> None:
-        self._seen.put(_SEEN, canonical({"tasks": [*self._remembered(), task][-MOST_REMEMBERED:]}))
+        self._seen.put(_SEEN, (self._remembered() + _mark(task))[-MOST_REMEMBERED * _MARK_BYTES :])
 
 
-def _forget(entry: Round, ledger: Ledger) -> None:
-    if entry.booking is not None:
-        # Refused where there is no answer: not yet noised, or a ledger that was started over.
-        with suppress(ReleaseRefused):
-            ledger.forget_answer(entry.booking.request)
+def _mark(task: str) -> bytes:
+    """What is remembered of a task: enough to tell it from a thousand others, and short, as it is written each time."""
+    return hashlib.sha256(task.encode()).digest()[:_MARK_BYTES]
 
 
-def _stored(booking: Reservation, ledger: Ledger) -> Release | None:
-    try:
-        return ledger.stored(booking)
-    except ReleaseRefused:
-        raise OutOfOrder("the bytes of this round are gone; give it up; it is not noised a second time") from None
+def _is_in(marks: bytes, mark: bytes) -> bool:
+    at = marks.find(mark)
+    while at % _MARK_BYTES and at >= 0:
+        at = marks.find(mark, at + 1)
+    return at >= 0
+
+
+def _due(entry: Round | None, *phases: Phase) -> Round:
+    """A round at which a step may be taken that follows these phases."""
+    if entry is None or entry.phase not in phases:
+        where = "not in progress" if entry is None else f"at {entry.phase!s}"
+        raise OutOfOrder(f"this round is {where}, and this step follows {' or '.join(phases)}; nothing was changed")
+    return entry
+
+
+def _digest(mechanism: Mechanism[Any], request: Request) -> str:
+    return request_digest(request.server, request.purpose, request.subject, mechanism.name, mechanism.terms)
+
+
+def _advanced(entry: Round, phase: Phase, release: int = 0) -> None:
+    emit("round_advanced", kind=entry.kind.value, phase=phase.value, sequence=release)
 
 
 def _number(entry: Round) -> int:

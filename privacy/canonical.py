@@ -7,9 +7,12 @@ no float is ever rounded twice, and bytes in any other spelling of the same valu
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from privacy.errors import InvalidTerms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Fields = dict[str, Any]
 """The top level of a document: names, and strings, whole numbers or lists of those."""
@@ -25,7 +28,7 @@ _decoder = json.JSONDecoder(parse_float=_refuse, parse_constant=_refuse)
 
 def canonical(value: Fields | list[Any]) -> bytes:
     """The one spelling of `value`; `InvalidTerms` for anything but strings, whole numbers and lists of those."""
-    _check_plain(list(value.values()) if isinstance(value, dict) else value)
+    _check_plain(value.values() if isinstance(value, dict) else value)
     try:
         return _encoder.encode(value).encode("ascii")
     except ValueError as error:  # an integer of thousands of digits
@@ -92,9 +95,13 @@ def as_whole(value: object) -> int:
     return value
 
 
-def _check_plain(values: list[Any]) -> None:
+def _check_plain(values: Iterable[Any]) -> None:
+    # By exact type first: nearly every value is one of these, and this runs for all that is hashed, signed or sealed.
     for value in values:
+        kind = type(value)
+        if kind is str or kind is int:
+            continue
         if isinstance(value, list):
             _check_plain(value)
         elif isinstance(value, bool) or not isinstance(value, int | str):
-            raise InvalidTerms(f"terms are whole numbers and strings, got {type(value).__name__}; nothing was booked")
+            raise InvalidTerms(f"terms are whole numbers and strings, got {kind.__name__}; nothing was booked")

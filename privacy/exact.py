@@ -13,6 +13,8 @@ Number = Fraction | float | int | str
 
 def as_written(value: Number, name: str) -> Fraction:
     """The rational a person meant: 0.1 is 1/10, not the nearest binary fraction."""
+    if isinstance(value, Fraction):
+        return value
     try:
         return Fraction(str(value))
     except (ValueError, ZeroDivisionError) as error:

@@ -21,7 +21,7 @@ from cryptography.exceptions import InvalidSignature
 from privacy.canonical import canonical, parse, take_hex, take_text, take_whole
 from privacy.errors import ReceiptRefused
 from privacy.keys import check_signature
-from privacy.ledger.entries import head_statement
+from privacy.ledger.entries import Head, head_statement
 from privacy.ledger.terms import cost_fields, take_cost
 
 if TYPE_CHECKING:
@@ -138,9 +138,9 @@ class Countersignature:
         return canonical({**self._fields(), "tag": _COUNTERSIGNATURE_TAG})
 
     @property
-    def head_statement(self) -> bytes:
-        """What the device signed."""
-        return head_statement(self.ledger, self.sequence, self.head)
+    def entry(self) -> Head:
+        """What the device signed, and its signature."""
+        return Head(self.ledger, self.sequence, self.head, self.head_signature)
 
     def to_json(self) -> bytes:
         return canonical({**self._fields(), "signature": self.signature.hex()})
@@ -177,7 +177,7 @@ class Countersignature:
             raise ReceiptRefused("this countersignature is about another ledger; it was not kept", Refusal.FOREIGN)
         _check_signed(
             device_key,
-            self.head_statement,
+            self.entry.statement,
             self.head_signature,
             "this countersignature is about an entry that this device never signed",
         )
@@ -214,16 +214,21 @@ def issue_receipt(ledger: Ledger, release: Release) -> Receipt:
 
 def verify_countersignature(countersignature: Countersignature, server: str, server_key: bytes) -> None:
     """Raise `ReceiptRefused` unless this server, under its pinned key, gave the countersignature."""
+    check_pinned(countersignature, server, server_key)
+    countersignature.check_server()
+
+
+def check_pinned(countersignature: Countersignature, server: str, server_key: bytes) -> None:
+    """Raise `ReceiptRefused` unless it names this server and its pinned key; `check_server` tells if they signed it."""
     if countersignature.server != server or countersignature.server_key != server_key:
         raise ReceiptRefused("this countersignature is another server's; it was not kept", Refusal.FOREIGN)
-    countersignature.check_server()
 
 
 def check_contact(ledger: Ledger, latest: Countersignature | None, server: str, server_key: bytes) -> None:
     """At contact: `LedgerTampered` if the server has seen entries of this ledger that are no longer in it."""
     if latest is not None:
-        verify_countersignature(latest, server, server_key)
-        ledger.keep(latest)
+        check_pinned(latest, server, server_key)
+        ledger.keep(latest)  # checks the signatures
 
 
 def receipts_to_lines(receipts: Iterable[Receipt]) -> Iterator[str]:

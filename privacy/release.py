@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from privacy.errors import ReleaseRefused
@@ -80,7 +81,7 @@ class Release:
     payload: bytes
     seeded: bool = False
 
-    @property
+    @cached_property
     def payload_hash(self) -> str:
         return hashlib.sha256(self.payload).hexdigest()
 

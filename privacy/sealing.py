@@ -30,8 +30,8 @@ _ONLY_NONCE = bytes(_NONCE_BYTES)
 
 def place(*parts: str | int) -> bytes:
     """Where a record belongs, as associated data: each part under its length, so that no two places coincide."""
-    encoded = (str(part).encode() for part in parts)
-    return b"".join(len(part).to_bytes(4) + part for part in encoded)
+    encoded = [str(part).encode() for part in parts]
+    return b"".join([len(part).to_bytes(4) + part for part in encoded])
 
 
 def seal(key: bytes, plaintext: bytes, associated: bytes) -> bytes:

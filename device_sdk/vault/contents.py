@@ -11,7 +11,7 @@ says which one is current, so an old record put back does not open. Names stand 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from device_sdk.errors import VaultBroken, WrongKey
@@ -108,13 +108,7 @@ class Index:
     keys_generation: int
     spare: tuple[str, str] = ("", "")
     """A key (name, store) that is not yet, or no longer, in use and is to be discarded."""
-    entries: Mapping[RecordName, Entry] = field(default_factory=dict)
-
-    def with_entry(self, name: RecordName, entry: Entry) -> Index:
-        return replace(self, entries={**self.entries, name: entry})
-
-    def without(self, name: RecordName) -> Index:
-        return replace(self, entries={known: entry for known, entry in self.entries.items() if known != name})
+    entries: dict[RecordName, Entry] = field(default_factory=dict)
 
     def sealed(self, key: bytes, device: str) -> bytes:
         body = {

@@ -6,6 +6,7 @@ changed, so that the vault is on disk either as it was or as the draft leaves it
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -37,34 +38,42 @@ class View:
     key: bytes
     keys: Keys
     index: Index
-    on_disk: tuple[bytes, bytes]
-    """Header and index as they were read, to notice that another process has written."""
+    records: dict[RecordName, bytes]
+    """What the records say; those that do not open are missing."""
+    version: int
+    """The storage's when this was read: while it is the same, all of this is what the disk holds."""
 
     @classmethod
     def load(cls, storage: VaultStorage, key_store: KeyStore, known: View | None) -> View:
         """What the disk holds; keys are asked for only where `known` does not have them."""
-        on_disk = storage.part("header"), storage.part("index")
-        if known is not None and known.on_disk == on_disk:
-            return known
-        if known is not None and known.on_disk[0] == on_disk[0]:
-            header, key, keys = known.header, known.key, known.keys
+        version = storage.version()
+        if known is not None and known.version == version:
+            return known  # nobody else has written, and what this process writes it knows
+        header = Header.from_bytes(storage.part("header"))
+        if known is not None and known.header == header:
+            key, keys = known.key, known.keys
         else:
-            header = Header.from_bytes(on_disk[0])
             _check_kind(header.store, key_store)
             key = key_store.fetch(header.key_name, header.parameters)
             keys = open_keys(key, storage.part("keys"), header)
-        index = Index.from_sealed(keys[OF_THE_DEVICE], header.device, on_disk[1])
+        index = Index.from_sealed(keys[OF_THE_DEVICE], header.device, storage.part("index"))
         # An index that knows of newer keys, or a vault older than one seen before, was set back.
         if index.keys_generation != header.keys_generation or (known and index.generation < known.index.generation):
             raise VaultBroken
-        return cls(header, key, keys, index, on_disk)
+        records = {}
+        for name, entry in index.entries.items():
+            with suppress(VaultBroken):
+                sealed = storage.record(entry.number)
+                records[name] = open_record(keys, sealed, header.device, name, entry.counter)
+        return cls(header, key, keys, index, records, version)
 
-    def read(self, storage: VaultStorage, name: RecordName) -> bytes | None:
-        """The current version of a record; none if there never was one."""
-        entry = self.index.entries.get(name)
-        if entry is None:
+    def read(self, name: RecordName) -> bytes | None:
+        """The current version of a record; none if there never was one; `VaultBroken` if it does not open."""
+        if name not in self.index.entries:
             return None
-        return open_record(self.keys, storage.record(entry.number), self.header.device, name, entry.counter)
+        if name not in self.records:
+            raise VaultBroken
+        return self.records[name]
 
 
 class Draft:
@@ -73,7 +82,9 @@ class Draft:
     def __init__(self, storage: VaultStorage, view: View, after: int = 0) -> None:
         self._storage = storage
         self._found = view
-        self.view = view
+        # Copies, so that a transaction that fails has changed nothing.
+        index = replace(view.index, entries=dict(view.index.entries))
+        self.view = replace(view, index=index, records=dict(view.records))
         self.generation = max(after, view.index.generation) + 1
         """The one that this transaction will be."""
 
@@ -83,13 +94,14 @@ class Draft:
         self.drop(name)
         sealed = seal_record(self.view.keys, content, self.view.header.device, name, self.generation)
         number = self._storage.add_record(sealed)
-        self._set_index(self.view.index.with_entry(name, Entry(number, self.generation)))
+        self.view.index.entries[name] = Entry(number, self.generation)
+        self.view.records[name] = content
 
     def drop(self, name: RecordName) -> None:
-        entry = self.view.index.entries.get(name)
+        entry = self.view.index.entries.pop(name, None)
         if entry is not None:
             self._storage.drop_record(entry.number)
-            self._set_index(self.view.index.without(name))
+            self.view.records.pop(name, None)
 
     def note_spare(self, name: str = "", store: str = "") -> None:
         """Remember a key that is to be discarded, before it is made or after it was replaced."""
@@ -105,13 +117,8 @@ class Draft:
         """Seal everything under new keys. A record that does not open stays one that does not open."""
         old = self.view
         self.view = replace(old, header=header, key=key, keys={scope: new_key() for scope in old.keys})
-        for name in list(old.index.entries):
-            try:
-                content = old.read(self._storage, name)
-            except VaultBroken:
-                continue
-            if content is not None:
-                self.put(name, content)
+        for name, content in list(old.records.items()):
+            self.put(name, content)
         self.note_spare(old.header.key_name, old.header.store)
 
     def finish(self) -> View:
@@ -127,7 +134,7 @@ class Draft:
         self._set_index(replace(self.view.index, generation=self.generation))
         sealed = self.view.index.sealed(self.view.keys[OF_THE_DEVICE], self.view.header.device)
         self._storage.set_part("index", sealed)
-        return replace(self.view, on_disk=(self.view.header.to_bytes(), sealed))
+        return self.view
 
     def _set_index(self, index: Index) -> None:
         self.view = replace(self.view, index=index)

@@ -51,6 +51,8 @@ class Mark:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        # What this process wrote or read last, so that it need not check its own notes again.
+        self._generations: dict[bytes, int] = {}
 
     @classmethod
     def create(cls, path: Path, note: Note) -> None:
@@ -63,7 +65,7 @@ class Mark:
 
     def read(self) -> Note | None:
         """The newest note, if any is whole."""
-        notes = [note for note in self._notes() if note is not None]
+        notes = [note for note in map(Note.from_slot, self._slots()) if note is not None]
         return max(notes, key=lambda note: note.generation, default=None)
 
     def advance(self, note: Note) -> None:
@@ -71,9 +73,13 @@ class Mark:
         # Other processes note their commits too, in whatever order they get to it.
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         try:
-            known = [-1 if old is None else old.generation for old in self._notes()]
+            slots = self._slots()
+            known = [self._generation(slot) for slot in slots]
             if note.generation > max(known):
-                os.pwrite(self._descriptor, note.slot(), known.index(min(known)) * _SLOT_BYTES)
+                older = known.index(min(known))
+                slots[older], known[older] = note.slot(), note.generation
+                os.pwrite(self._descriptor, slots[older], older * _SLOT_BYTES)
+            self._generations = dict(zip(slots, known, strict=True))
         finally:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
@@ -83,6 +89,12 @@ class Mark:
         finally:
             os.close(self._descriptor)
 
-    def _notes(self) -> list[Note | None]:
-        slots = (os.pread(self._descriptor, _SLOT_BYTES, slot * _SLOT_BYTES) for slot in range(_SLOTS))
-        return [Note.from_slot(slot) for slot in slots]
+    def _slots(self) -> list[bytes]:
+        return [os.pread(self._descriptor, _SLOT_BYTES, slot * _SLOT_BYTES) for slot in range(_SLOTS)]
+
+    def _generation(self, slot: bytes) -> int:
+        known = self._generations.get(slot)
+        if known is not None:
+            return known
+        note = Note.from_slot(slot)
+        return -1 if note is None else note.generation

@@ -76,6 +76,15 @@ class VaultStorage:
             self._roll_back()
             raise
 
+    def version(self) -> int:
+        """Another number than before once another connection has written; the same after a commit of this one."""
+        self._check_usable()
+        try:
+            number: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        except SQLITE_ERRORS as error:
+            raise _meaning(error, "read") from None
+        return number
+
     def is_blank(self) -> bool:
         """Whether creation got no further than the file itself."""
         return self._connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
@@ -91,7 +100,8 @@ class VaultStorage:
         self._connection.execute("INSERT OR REPLACE INTO part VALUES (?, ?)", (name, body))
 
     def record(self, number: int) -> bytes:
-        return self._only("SELECT sealed FROM record WHERE number = ?", number)
+        with _translated("read"):  # damage to one record is not damage to all
+            return self._only("SELECT sealed FROM record WHERE number = ?", number)
 
     def add_record(self, sealed: bytes) -> int:
         number = self._connection.execute("INSERT INTO record (sealed) VALUES (?)", (sealed,)).lastrowid

@@ -60,8 +60,7 @@ class Vault:
     @property
     def device(self) -> str:
         """A random name, made with the vault and bound into every record."""
-        with self._viewing() as view:
-            return view.header.device
+        return self._view().header.device
 
     @property
     def store_kind(self) -> str:
@@ -74,8 +73,7 @@ class Vault:
 
     def servers(self) -> list[str]:
         """The servers that anything is kept for."""
-        with self._viewing() as view:
-            return sorted(scope for scope in view.keys if scope != OF_THE_DEVICE)
+        return sorted(scope for scope in self._view().keys if scope != OF_THE_DEVICE)
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -125,10 +123,10 @@ class Vault:
             raise VaultBroken  # there was a database, and it is gone
         if blank:
             self._create(note.device)
-        with self._viewing() as view:
-            if view.header.device != note.device or view.index.generation < note.generation:
-                raise VaultBroken
-            self._advance_mark(view)
+        view = self._view()
+        if view.header.device != note.device or view.index.generation < note.generation:
+            raise VaultBroken
+        self._advance_mark(view)
         self._discard_spare()
 
     def _create(self, device: str) -> None:
@@ -161,8 +159,7 @@ class Vault:
 
     def _discard_spare(self, store: KeyStore | None = None) -> None:
         store = store or self._key_store
-        with self._viewing() as view:
-            name, kind = view.index.spare
+        name, kind = self._view().index.spare
         if not name:
             return
         if kind != store.kind:
@@ -176,7 +173,8 @@ class Vault:
 
     @contextmanager
     def _drafting(self) -> Iterator[Draft]:
-        with self._guarded():
+        self._check_process()
+        with self._mutex:
             if self._draft is not None:
                 yield self._draft
                 return
@@ -190,24 +188,22 @@ class Vault:
             self._known = view
             self._advance_mark(view)
 
-    @contextmanager
-    def _viewing(self) -> Iterator[View]:
-        with self._guarded():
+    def _view(self) -> View:
+        """What the vault holds now, or will hold after the transaction that this thread is in."""
+        self._check_process()
+        with self._mutex:
             if self._draft is not None:
-                yield self._draft.view
-                return
-            with self._storage.reading():
-                self._known = View.load(self._storage, self._key_store, self._known)
-                yield self._known
+                return self._draft.view
+            if self._known is None or self._known.version != self._storage.version():
+                with self._storage.reading():
+                    self._known = View.load(self._storage, self._key_store, self._known)
+            return self._known
 
-    @contextmanager
-    def _guarded(self) -> Iterator[None]:
+    def _check_process(self) -> None:
         if os.getpid() != self._process:
             raise VaultUnavailable(
                 "this vault was opened before the process forked; open it again in the child; nothing was changed"
             )
-        with self._mutex:
-            yield
 
     def _advance_mark(self, view: View) -> None:
         with unavailable("marked", "what was written is on disk"):
@@ -222,8 +218,7 @@ class VaultTable:
 
     def get(self, record: str) -> bytes | None:
         """The content of a record; none if there is no such record; `VaultBroken` if it does not open."""
-        with self._vault._viewing() as view:
-            return view.read(self._vault._storage, self._key(record))
+        return self._vault._view().read(self._key(record))
 
     def put(self, record: str, content: bytes) -> None:
         with self._vault._drafting() as draft:
@@ -235,10 +230,12 @@ class VaultTable:
             draft.drop(self._key(record))
 
     def names(self) -> list[str]:
-        with self._vault._viewing() as view:
-            return sorted(
-                name.record for name in view.index.entries if (name.server, name.table) == (self._server, self._name)
-            )
+        return sorted(self.contents())
+
+    def contents(self) -> dict[str, bytes | None]:
+        """Every record by its name; none for one that does not open."""
+        view, where = self._vault._view(), (self._server, self._name)
+        return {name.record: view.records.get(name) for name in view.index.entries if name[:2] == where}
 
     def _key(self, record: str) -> RecordName:
         return RecordName(self._server, self._name, record)

@@ -55,16 +55,17 @@ from privacy.release import Release
 from privacy.sealing import open_sealed, place, seal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from privacy.budget import PrivacyBudget, PrivacyCost
     from privacy.keys import LedgerKeys
+    from privacy.ledger.session import Draft
     from privacy.ledger.state import LedgerState
     from privacy.ledger.storage import LedgerStorage
     from privacy.release import Answer, Request
 
-__all__ = ["Ledger", "LedgerStatus", "Reservation"]
+__all__ = ["Booking", "Ledger", "LedgerStatus", "Reservation"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,17 @@ class Reservation:
     ledger: str
     sequence: int
     request: str
+
+
+@dataclass(frozen=True)
+class Booking:
+    """What became of a request that was booked."""
+
+    reservation: Reservation
+    release: int | None
+    """The number of its release; none if it has no answer yet."""
+    is_kept: bool
+    """Whether the answer is still stored: once it was acknowledged, or given up, it is forgotten."""
 
 
 class Ledger:
@@ -141,6 +153,11 @@ class Ledger:
         return self._state.opened.ledger
 
     @property
+    def opening(self) -> str:
+        """The hash of the opening entry: another one once a person has started over."""
+        return self._state.digests[0].hex()
+
+    @property
     def budget(self) -> PrivacyBudget:
         return self._state.opened.budget
 
@@ -194,8 +211,13 @@ class Ledger:
             if first is not None:
                 return first
             sequence = draft.append(release)
-            self._storage.keep_answer(reservation.sequence, sealed)
+            draft.keep_answer(reservation.sequence, sealed)
         return self._release(sequence, answer.payload)
+
+    def bookings(self, requests: Iterable[str]) -> list[Booking | None]:
+        """What became of each of these requests (`Release.request`); none for one that was never booked."""
+        with self._session.knowing():
+            return [self._booking(request) for request in requests]
 
     def stored(self, reservation: Reservation) -> Release | None:
         """The answer to a reservation, if it was settled; `ReleaseRefused` if it was since forgotten."""
@@ -208,11 +230,8 @@ class Ledger:
 
         The entry stays, so the same request is never noised a second time.
         """
-        with self._session.writing():
-            reserve = self._state.requests.get(request)
-            if reserve is None or reserve not in self._state.released:
-                raise ReleaseRefused("this request has no answer that could be forgotten; nothing was changed")
-            self._storage.drop_answer(reserve)
+        with self._session.writing() as draft:
+            self._forget(draft, request)
 
     def set_quota(self, server: str, share_ppm: int) -> None:
         """Let `server` use at most `share_ppm` millionths of every limit, counting what it has used already."""
@@ -231,20 +250,26 @@ class Ledger:
         with self._session.writing() as draft:
             draft.append(Decided(reason))
 
-    def keep(self, countersignature: Countersignature) -> None:
+    def keep(self, countersignature: Countersignature, acknowledged: str | None = None) -> None:
         """Remember how far a server has seen this ledger; `LedgerTampered` if that is further than it reaches.
 
         The proof is the device's own signature of that entry, so a server cannot claim a rollback that
         never was. It is stored first, so that every later opening is refused too. Whether the server's key
-        is the pinned one is for `check_contact` to say.
+        is the pinned one is for `check_contact` to say. The answer to the request that was `acknowledged` by it
+        is forgotten in the same transaction.
         """
         countersignature.check_server()
-        countersignature.check_device(self.id, self.device_key)
+        if countersignature.entry != self._session.last:  # what was signed here needs no check
+            countersignature.check_device(self.id, self.device_key)
+        server, sequence = countersignature.server, countersignature.sequence
         with self._session.guarded():
-            with self._session.transaction():
-                held = self._storage.countersignatures().get(countersignature.server)
-                if held is None or Countersignature.from_json(held).sequence < countersignature.sequence:
-                    self._storage.keep_countersignature(countersignature.server, countersignature.to_json())
+            with self._session.transaction() as draft:
+                held = self._seen_by(server)
+                if held < sequence:
+                    self._storage.keep_countersignature(server, countersignature.to_json())
+                if acknowledged is not None:
+                    self._forget(draft, acknowledged)
+            self._session.seen[server] = max(held, sequence)
             check_reached(self._state, countersignature)
 
     def entries(self) -> list[Entry]:
@@ -253,7 +278,7 @@ class Ledger:
             return [Entry.from_body(row.body) for row in self._storage.rows_after(-1)]
 
     def status(self) -> LedgerStatus:
-        with self._session.reading():
+        with self._session.knowing():
             return LedgerStatus.of(self._state)
 
     def verify(self) -> Verification:
@@ -262,14 +287,13 @@ class Ledger:
 
     def signed_head(self, release: Release) -> Head:
         """The device's signature of the entry of `release`; `ReleaseRefused` if this ledger did not make it."""
-        keys = self._session.keys
-        with self._session.reading():
-            entry = self._state.releases.get(release.sequence)
-            digest = self._state.digest_at(release.sequence)
-            if entry is None or digest is None or entry.payload_hash != release.payload_hash:
-                raise ReleaseRefused("this release does not stand in this ledger; it stays on the device")
-            if self._release(release.sequence, release.payload) != release:
-                raise ReleaseRefused("this release differs from its entry in the ledger; it stays on the device")
+        keys, last = self._session.keys, self._session.last
+        if last is not None and last.sequence == release.sequence:
+            with self._session.guarded():  # whatever others have written since, it comes after this entry
+                self._check_made_here(release)
+            return last
+        with self._session.knowing():
+            digest = self._check_made_here(release)
         return signed_head(keys, self.id, release.sequence, digest)
 
     def sign(self, statement: bytes) -> bytes:
@@ -303,10 +327,39 @@ class Ledger:
             )
         return Reservation(self.id, sequence, reserved.request)
 
+    def _booking(self, request: str) -> Booking | None:
+        sequence = self._state.requests.get(request)
+        if sequence is None:
+            return None
+        is_kept = sequence in self._session.answered
+        return Booking(Reservation(self.id, sequence, request), self._state.released.get(sequence), is_kept)
+
+    def _seen_by(self, server: str) -> int:
+        """How far a server has seen this ledger, as it is kept; -1 if it has not."""
+        if server not in self._session.seen:
+            held = self._storage.countersignatures().get(server)
+            return -1 if held is None else Countersignature.from_json(held).sequence
+        return self._session.seen[server]
+
+    def _forget(self, draft: Draft, request: str) -> None:
+        reserve = self._state.requests.get(request)
+        if reserve is None or reserve not in self._state.released:
+            raise ReleaseRefused("this request has no answer that could be forgotten; nothing was changed")
+        draft.drop_answer(reserve)
+
     def _check_ours(self, reservation: Reservation) -> None:
         reserved = self._state.reserved.get(reservation.sequence)
         if reserved is None or reservation.ledger != self.id or reserved.request != reservation.request:
             raise ReleaseRefused("this reservation was not made by this ledger; nothing was stored or released")
+
+    def _check_made_here(self, release: Release) -> bytes:
+        """The hash of the entry of `release`; `ReleaseRefused` if there is none that says the same."""
+        entry, digest = self._state.releases.get(release.sequence), self._state.digest_at(release.sequence)
+        if entry is None or digest is None or entry.payload_hash != release.payload_hash:
+            raise ReleaseRefused("this release does not stand in this ledger; it stays on the device")
+        if self._release(release.sequence, release.payload) != release:
+            raise ReleaseRefused("this release differs from its entry in the ledger; it stays on the device")
+        return digest
 
     def _stored(self, reservation: Reservation) -> Release | None:
         sequence = self._state.released.get(reservation.sequence)

@@ -195,7 +195,7 @@ def _check_countersignatures(state: LedgerState, storage: LedgerStorage) -> None
             raise tampered("a kept countersignature was changed") from error
         if kept.server != server or kept.ledger != state.opened.ledger:
             raise tampered("a kept countersignature belongs elsewhere")
-        check_signed(state.opened.device_key, kept.head_statement, kept.head_signature, "a countersigned entry")
+        check_signed(state.opened.device_key, kept.entry.statement, kept.head_signature, "a countersigned entry")
         check_reached(state, kept)
 
 

@@ -150,4 +150,4 @@ def _heads(files: LedgerFiles, ledger: str) -> Iterator[Head]:
             kept = Countersignature.from_json(body if isinstance(body, bytes) else b"")
         except ReceiptRefused:
             continue
-        yield Head(kept.ledger, kept.sequence, kept.head, kept.head_signature)
+        yield kept.entry

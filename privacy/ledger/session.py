@@ -42,6 +42,13 @@ class LedgerSession:
         self._process = os.getpid()
         self._verdict: str | None = None
         self._closed = False
+        self._version: int | None = None
+        self.answered: set[int] = set()
+        """The reservations whose answers are still kept."""
+        self.seen: dict[str, int] = {}
+        """How far servers have seen the ledger, as far as this session was told and nobody else has written since."""
+        self.last: Head | None = None
+        """The last entry that this session wrote and signed."""
 
     @property
     def keys(self) -> LedgerKeys:
@@ -75,6 +82,15 @@ class LedgerSession:
             yield
 
     @contextmanager
+    def knowing(self) -> Iterator[None]:
+        """The newest state, for questions that it answers from memory."""
+        with self.guarded():
+            if self.storage.version() != self._version:
+                with self.storage.reading():
+                    self._catch_up()
+            yield
+
+    @contextmanager
     def writing(self) -> Iterator[Draft]:
         """One transaction, guarded."""
         with self.guarded(), self.transaction() as draft:
@@ -88,10 +104,11 @@ class LedgerSession:
             with self.storage.writing():
                 self._catch_up()
                 yield draft
+            self.answered = (self.answered | draft.kept) - draft.dropped
             if draft.written is not None:
-                entry, head = draft.written
-                self.state.accept(entry, head.digest)
-                self._note(head)
+                entry, self.last = draft.written
+                self.state.accept(entry, self.last.digest)
+                self._note(self.last)
 
     def mend_anchor(self) -> None:
         """Write the page of the anchor that was lost in a torn write."""
@@ -120,12 +137,16 @@ class LedgerSession:
 
     def _catch_up(self) -> None:
         """Follow what other processes have written since."""
+        version = self.storage.version()
+        if version == self._version:
+            return  # nobody else has written, and what this session commits it knows
         head = self.storage.head()
-        if head is not None and (head.sequence, head.digest) == (self.state.sequence, self.state.digest):
-            return
-        for row in self.storage.rows_after(self.state.sequence):
-            self.state.follow(row)
-        self.state.check_head(head)
+        if head is None or (head.sequence, head.digest) != (self.state.sequence, self.state.digest):
+            for row in self.storage.rows_after(self.state.sequence):
+                self.state.follow(row)
+            self.state.check_head(head)
+        self.answered, self.seen = set(self.storage.answered()), {}
+        self._version = version
 
     def _note(self, head: Head) -> None:
         with unavailable("anchored"):
@@ -133,13 +154,15 @@ class LedgerSession:
 
 
 class Draft:
-    """The entry that a transaction adds, at most one."""
+    """What a transaction changes: at most one entry, and answers that are kept or dropped."""
 
     def __init__(
         self, storage: LedgerStorage, state: LedgerState, keys: LedgerKeys, clock: Callable[[], float]
     ) -> None:
         self._storage, self._state, self._keys, self._clock = storage, state, keys, clock
         self.written: tuple[Entry, Head] | None = None
+        self.kept: set[int] = set()
+        self.dropped: set[int] = set()
 
     def append(self, event: Event) -> int:
         """Write `event` as the next entry and return its number."""
@@ -152,3 +175,11 @@ class Draft:
         self._storage.append(Row(entry.sequence, body, digest), head.signature)
         self.written = entry, head
         return entry.sequence
+
+    def keep_answer(self, reserve: int, sealed: bytes) -> None:
+        self._storage.keep_answer(reserve, sealed)
+        self.kept.add(reserve)
+
+    def drop_answer(self, reserve: int) -> None:
+        self._storage.drop_answer(reserve)
+        self.dropped.add(reserve)

@@ -132,6 +132,15 @@ class LedgerStorage:
             finally:
                 self._roll_back()
 
+    def version(self) -> int:
+        """Another number than before once another connection has written; the same after a commit of this one."""
+        self._check_alive()
+        try:
+            number: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        except SQLITE_ERRORS as error:
+            raise translated(error, "read") from error
+        return number
+
     def create_tables(self) -> None:
         for statement in _TABLES.values():
             self._connection.execute(statement)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from privacy.budget import NeighbouringRelation, PrivacyCost, PrivacyUnit
@@ -59,6 +60,10 @@ class ClippedUpdate:
 
     @property
     def terms(self) -> dict[str, int | str]:
+        return dict(self._terms)
+
+    @cached_property
+    def _terms(self) -> dict[str, int | str]:
         return {
             "shapes": described(self.shapes),
             "clip_norm": str(self.clip_norm),
@@ -67,7 +72,7 @@ class ClippedUpdate:
             "grid_bits": self.grid_bits,
         }
 
-    @property
+    @cached_property
     def cost(self) -> PrivacyCost:
         mu = self.relation.changes / exact_multiplier(self.noise_multiplier)
         return PrivacyCost.gaussian(mu, PrivacyUnit.DEVICE, self.relation)
@@ -90,7 +95,7 @@ class ClippedUpdate:
         """The width of the grid."""
         return float(Fraction(positive(self.clip_norm, "clip_norm"), 1 << self.grid_bits))
 
-    @property
+    @cached_property
     def width_bytes(self) -> int:
         """Bytes for each coordinate, from the terms alone."""
         reach = 1 + _NOISE_RANGE * exact_multiplier(self.noise_multiplier)

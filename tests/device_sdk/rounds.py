@@ -62,7 +62,7 @@ class Device:
     def open(cls, home: Path) -> Device:
         vault = Vault.open(home / "state", FileKeyStore(home / "device.key"))
         ledger = Ledger.open(home / "state", ledger_keys(vault), BUDGET)
-        return cls(home, vault, ledger, RoundJournal(vault, SERVER), AffinityStore(vault, SERVER))
+        return cls(home, vault, ledger, RoundJournal(vault, ledger, SERVER), AffinityStore(vault, SERVER))
 
     def close(self) -> None:
         self.ledger.close()
@@ -71,14 +71,16 @@ class Device:
     def go_on(self, entry: Round) -> None:
         """Take a round to its end, from wherever it is."""
         if entry.phase is not Phase.UPLOADED:
-            self.send(entry.task, self.journal.resume(entry.task, self.ledger) or self.train(entry.task))
-            self.journal.uploaded(entry.task, self.ledger)
+            self.send(entry.task, self.journal.resume(entry.task) or self.train(entry.task))
+            self.journal.uploaded(entry.task)
         self.learn(entry.task)
+
+    def accept(self, task: str, subject: str = "") -> Round:
+        return self.journal.accept(task, Kind.TRAINING, b"order", Coin(), request_for(subject or task))
 
     def train(self, task: str, subject: str = "") -> Release:
         self.journal.attempt(task)
-        request = Request("covey-abc", "training", subject or task)
-        return self.journal.release(task, self.ledger, Coin(), None, request=request, noise=NoiseSource())
+        return self.journal.release(task, Coin(), None, request=request_for(subject or task), noise=NoiseSource())
 
     def send(self, task: str, release: Release) -> None:
         line = f"{task} {hashlib.sha256(release.for_sending()).hexdigest()}\n"
@@ -90,7 +92,11 @@ class Device:
     def learn(self, task: str) -> None:
         with self.vault.changing():
             self.affinity.learn(feedback_for(task), ("0",))
-            self.journal.finish(task, self.ledger)
+            self.journal.finish(task)
+
+
+def request_for(subject: str) -> Request:
+    return Request("covey-abc", "training", subject)
 
 
 def feedback_for(task: str) -> Feedback:
@@ -105,7 +111,7 @@ def drive(home: Path) -> None:
             device.go_on(entry)
         for task in TASKS:
             if not device.journal.knows(task):
-                device.go_on(device.journal.accept(task, Kind.TRAINING, b"order"))
+                device.go_on(device.accept(task))
         device.close()
 
 
@@ -113,15 +119,15 @@ def drive_booking_each_attempt_anew(home: Path) -> None:
     """A broken twin: every attempt is another request, so an interrupted round is paid for twice."""
     device = Device.open(home)
     for task in TASKS:
-        if not device.journal.knows(task):
-            device.journal.accept(task, Kind.TRAINING, b"order")
-        else:
+        if device.journal.knows(task):
             continue
-        device.send(task, device.train(task, subject=f"{task} {os.urandom(4).hex()}"))
-        device.journal.uploaded(task, device.ledger)
+        subject = f"{task} {os.urandom(4).hex()}"
+        device.accept(task, subject)
+        device.send(task, device.train(task, subject))
+        device.journal.uploaded(task)
         device.learn(task)
     for entry in device.journal.rounds():
-        request = Request("covey-abc", "training", f"{entry.task} {os.urandom(4).hex()}")
+        request = request_for(f"{entry.task} {os.urandom(4).hex()}")
         booking = device.ledger.reserve(Coin.name, Coin.terms, Coin.cost, request)
         device.send(entry.task, device.ledger.settle(booking, Coin().answer(None, None)))
         device.journal._close(entry, Outcome.FINISHED)
@@ -134,13 +140,13 @@ def drive_learning_before_noting(home: Path) -> None:
     begun = device.journal.rounds()
     for task in TASKS:
         if not device.journal.knows(task):
-            begun.append(device.journal.accept(task, Kind.TRAINING, b"order"))
+            begun.append(device.accept(task))
     for entry in begun:
         if entry.phase is not Phase.UPLOADED:
-            device.send(entry.task, device.journal.resume(entry.task, device.ledger) or device.train(entry.task))
-            device.journal.uploaded(entry.task, device.ledger)
+            device.send(entry.task, device.journal.resume(entry.task) or device.train(entry.task))
+            device.journal.uploaded(entry.task)
         device.affinity.learn(feedback_for(entry.task), ("0",))
-        device.journal.finish(entry.task, device.ledger)
+        device.journal.finish(entry.task)
     device.close()
 
 

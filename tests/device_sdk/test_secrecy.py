@@ -81,14 +81,14 @@ def live(state, refused):
         identity.renew(authority.issue_device(identity.renewal_request(), "00" * 16))
         keys = ledger_keys(vault)
         with Ledger.open(state, keys, BUDGET) as ledger:
-            spoil_a_round(RoundJournal(vault, SERVER), AffinityStore(vault, SERVER), ledger, vault, refused)
-        Conditions(charging=fails).missing()
-        raw.overwrite_record(state, max(raw.sealed_records(state)), b"altered")
-        AffinityStore(vault, SERVER).load()
-        RoundJournal(vault, SERVER).rounds()
+            spoil_a_round(RoundJournal(vault, ledger, SERVER), AffinityStore(vault, SERVER), vault, refused)
+            Conditions(charging=fails).missing()
+            raw.overwrite_record(state, max(raw.sealed_records(state)), b"altered")
+            AffinityStore(vault, SERVER).load()
+            RoundJournal(vault, ledger, SERVER).rounds()
         vault.rotate()
-        with vault._viewing() as view:
-            sealing_keys = {"key-encryption key": view.key, **{f"key of {s!r}": key for s, key in view.keys.items()}}
+        view = vault._view()
+        sealing_keys = {"key-encryption key": view.key, **{f"key of {s!r}": key for s, key in view.keys.items()}}
         assert len(sealing_keys) == 3
         secrets = {
             **sealing_keys,
@@ -104,18 +104,18 @@ def live(state, refused):
     return secrets
 
 
-def spoil_a_round(journal, affinity, ledger, vault, refused):
+def spoil_a_round(journal, affinity, vault, refused):
     task = PLANTED["task"]
-    journal.accept(task, Kind.TRAINING, PLANTED["order"])
-    refused(journal.accept, task, Kind.TRAINING, b"")
-    refused(journal.finish, task, ledger)
     request = Request("covey-abc", "training", task)
-    journal.release(task, ledger, ReadsData(), PLANTED["record"], request=request, noise=NoiseSource())
-    journal.uploaded(task, ledger)
+    journal.accept(task, Kind.TRAINING, PLANTED["order"], ReadsData(), request)
+    refused(journal.accept, task, Kind.TRAINING, b"", ReadsData(), request)
+    refused(journal.finish, task)
+    journal.release(task, ReadsData(), PLANTED["record"], request=request, noise=NoiseSource())
+    journal.uploaded(task)
     cohort, reward, mac = PLANTED["cohort"], PLANTED["reward"], PLANTED["mac"]
     with vault.changing():
         affinity.learn(Feedback(cohort, 1, mac, reward_change=reward, sub_cluster=1), (cohort, "0.1"))
-        journal.finish(task, ledger)
+        journal.finish(task)
     affinity.follow([Split(cohort, (f"{cohort}.0", f"{cohort}.1"))])
     refused(affinity.learn, Feedback(cohort, 2, mac, reward_change=reward * 1e9), ())
 

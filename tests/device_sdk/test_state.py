@@ -10,11 +10,10 @@ from device_sdk.identity import ledger_keys
 from device_sdk.round_record import Kind, Phase
 from device_sdk.run_lock import running
 from device_sdk.state import RoundJournal
-from privacy.ledger import Ledger
+from privacy.ledger import Ledger, start_over
 from privacy.randomness import NoiseSource
-from privacy.release import Request
 from tests.device_sdk.conftest import SERVER
-from tests.device_sdk.rounds import BUDGET, Coin
+from tests.device_sdk.rounds import BUDGET, Coin, request_for
 from tests.device_sdk.vault import raw
 
 
@@ -25,13 +24,16 @@ def ledger(vault, state):
 
 
 @pytest.fixture
-def journal(vault):
-    return RoundJournal(vault, SERVER, clock=lambda: 1_800_000_000.0)
+def journal(vault, ledger):
+    return RoundJournal(vault, ledger, SERVER, clock=lambda: 1_800_000_000.0)
 
 
-def release(journal, ledger, task, subject=""):
-    request = Request("covey-abc", "training", subject or task)
-    return journal.release(task, ledger, Coin(), None, request=request, noise=NoiseSource())
+def accept(journal, task, kind=Kind.TRAINING, order=b""):
+    return journal.accept(task, kind, order, Coin(), request_for(task))
+
+
+def release(journal, task, subject=""):
+    return journal.release(task, Coin(), None, request=request_for(subject or task), noise=NoiseSource())
 
 
 def only(journal):
@@ -40,47 +42,47 @@ def only(journal):
 
 
 def test_a_round_goes_through_every_phase(journal, ledger):
-    journal.accept("task", Kind.TRAINING, b"the order")
+    accept(journal, "task", order=b"the order")
     assert (only(journal).phase, only(journal).order) == (Phase.ACCEPTED, b"the order")
     assert journal.attempt("task").attempts == 1
-    assert journal.resume("task", ledger) is None
-    released = release(journal, ledger, "task")
+    assert journal.resume("task") is None
+    released = release(journal, "task")
     assert (only(journal).phase, only(journal).release) == (Phase.RELEASED, released.sequence)
-    assert journal.resume("task", ledger) == released
-    journal.uploaded("task", ledger)
-    journal.uploaded("task", ledger)
+    assert journal.resume("task") == released
+    journal.uploaded("task")
+    journal.uploaded("task")
     assert only(journal).phase is Phase.UPLOADED
-    journal.finish("task", ledger)
+    journal.finish("task")
     assert journal.rounds() == []
     assert journal.knows("task")
 
 
 def test_a_task_is_taken_once(journal, ledger):
-    journal.accept("task", Kind.TRAINING, b"")
+    accept(journal, "task")
     with pytest.raises(OutOfOrder, match="taken before"):
-        journal.accept("task", Kind.TRAINING, b"")
-    journal.give_up("task", ledger)
+        accept(journal, "task")
+    journal.give_up("task")
     with pytest.raises(OutOfOrder, match="taken before"):
-        journal.accept("task", Kind.TRAINING, b"")
+        accept(journal, "task")
 
 
 def test_without_its_memory_a_task_would_be_taken_twice(journal, ledger, monkeypatch):
     """The broken twin of the test above."""
     monkeypatch.setattr(journal, "_remember", lambda task: None)
     for _ in range(2):
-        journal.accept("task", Kind.TRAINING, b"")
-        journal.give_up("task", ledger)
+        accept(journal, "task")
+        journal.give_up("task")
 
 
 def test_no_step_is_taken_out_of_order(journal, ledger):
     def steps():
         return {
             "attempt": lambda: journal.attempt("task"),
-            "release": lambda: release(journal, ledger, "task"),
-            "resume": lambda: journal.resume("task", ledger),
-            "uploaded": lambda: journal.uploaded("task", ledger),
-            "finish": lambda: journal.finish("task", ledger),
-            "give_up": lambda: journal.give_up("task", ledger),
+            "release": lambda: release(journal, "task"),
+            "resume": lambda: journal.resume("task"),
+            "uploaded": lambda: journal.uploaded("task"),
+            "finish": lambda: journal.finish("task"),
+            "give_up": lambda: journal.give_up("task"),
         }
 
     def refused():
@@ -95,13 +97,13 @@ def test_no_step_is_taken_out_of_order(journal, ledger):
 
     allowed: set[str] = set()
     assert refused() == set(steps())
-    journal.accept("task", Kind.TRAINING, b"")
+    accept(journal, "task")
     allowed = {"attempt", "release", "resume", "give_up"}
     assert refused() == {"uploaded", "finish"}
-    release(journal, ledger, "task")
+    release(journal, "task")
     allowed = {"resume", "uploaded", "give_up"}
     assert refused() == {"attempt", "release", "finish"}
-    journal.uploaded("task", ledger)
+    journal.uploaded("task")
     allowed = {"uploaded", "finish"}
     assert refused() == {"attempt", "release", "resume", "give_up"}
 
@@ -111,51 +113,53 @@ def test_a_second_request_in_one_round_is_refused_before_it_is_booked(journal, l
         def answer(self, data, noise):
             raise MemoryError
 
-    journal.accept("task", Kind.TRAINING, b"")
+    accept(journal, "task")
     with pytest.raises(MemoryError):
-        journal.release("task", ledger, Breaks(), None, request=Request("covey-abc", "t", "task"), noise=NoiseSource())
+        journal.release("task", Breaks(), None, request=request_for("task"), noise=NoiseSource())
     assert only(journal).phase is Phase.BOOKED
     spent = ledger.status().spent
     with pytest.raises(OutOfOrder, match="another request"):
-        release(journal, ledger, "task", subject="another")
+        release(journal, "task", subject="another")
     assert ledger.status().spent == spent
-    journal.release("task", ledger, Coin(), None, request=Request("covey-abc", "t", "task"), noise=NoiseSource())
+    release(journal, "task")
     assert ledger.status().spent == spent
 
 
 def test_releases_are_sent_in_the_order_of_the_ledger(journal, ledger):
     for task in ("first", "second"):
-        journal.accept(task, Kind.TRAINING, b"")
-        release(journal, ledger, task)
+        accept(journal, task)
+        release(journal, task)
     assert [entry.task for entry in journal.rounds()] == ["first", "second"]
     with pytest.raises(OutOfOrder, match="earlier release"):
-        journal.uploaded("second", ledger)
-    journal.give_up("first", ledger)
-    journal.uploaded("second", ledger)
+        journal.uploaded("second")
+    journal.give_up("first")
+    journal.uploaded("second")
 
 
 def test_giving_up_drops_the_bytes_and_refunds_nothing(journal, ledger):
-    journal.accept("task", Kind.SUMMARY, b"")
-    release(journal, ledger, "task")
+    accept(journal, "task", Kind.SUMMARY)
+    release(journal, "task")
     spent = ledger.status().spent
-    journal.give_up("task", ledger)
+    journal.give_up("task")
     assert ledger._storage.answered() == []
     assert ledger.status().spent == spent
     assert journal.rounds() == []
 
 
 def test_a_release_whose_giving_up_was_interrupted_is_not_noised_again(journal, ledger):
-    journal.accept("task", Kind.TRAINING, b"")
-    released = release(journal, ledger, "task")
+    accept(journal, "task")
+    released = release(journal, "task")
     ledger.forget_answer(released.request)
-    with pytest.raises(OutOfOrder, match="give it up"):
-        journal.resume("task", ledger)
-    journal.give_up("task", ledger)
+    with pytest.raises(OutOfOrder, match="at uploaded"):
+        journal.resume("task")
+    with pytest.raises(OutOfOrder, match="at uploaded"):
+        release(journal, "task")
+    journal.finish("task")
     assert journal.rounds() == []
 
 
 def test_an_unreadable_round_is_given_up_aloud(journal, state, events):
-    journal.accept("task", Kind.TRAINING, b"")
+    accept(journal, "task")
     raw.overwrite_record(state, max(raw.sealed_records(state)), b"altered")
     assert journal.rounds() == []
     assert "round_unreadable" in events()
@@ -163,8 +167,8 @@ def test_an_unreadable_round_is_given_up_aloud(journal, state, events):
 
 
 def test_unreadable_memories_are_forgotten_aloud(journal, ledger, state, events):
-    journal.accept("task", Kind.TRAINING, b"")
-    journal.give_up("task", ledger)
+    accept(journal, "task")
+    journal.give_up("task")
     raw.overwrite_record(state, max(raw.sealed_records(state)), b"altered")
     assert not journal.knows("task")
     assert "round_unreadable" in events()
@@ -173,16 +177,79 @@ def test_unreadable_memories_are_forgotten_aloud(journal, ledger, state, events)
 def test_the_memory_of_tasks_is_bounded(journal, ledger, monkeypatch):
     monkeypatch.setattr(state_module, "MOST_REMEMBERED", 3)
     for number in range(5):
-        journal.accept(f"task-{number}", Kind.TRAINING, b"")
-        journal.give_up(f"task-{number}", ledger)
+        accept(journal, f"task-{number}")
+        journal.give_up(f"task-{number}")
     assert [journal.knows(f"task-{number}") for number in range(5)] == [False, False, True, True, True]
 
 
-def test_servers_have_journals_of_their_own(vault, journal):
-    journal.accept("task", Kind.TRAINING, b"")
-    other = RoundJournal(vault, "other.example.com:8443")
+def test_what_the_journal_has_forgotten_the_ledger_still_knows(journal, ledger, monkeypatch):
+    monkeypatch.setattr(state_module, "MOST_REMEMBERED", 1)
+    for task in ("first", "second"):
+        accept(journal, task)
+        release(journal, task)
+        journal.uploaded(task)
+        journal.finish(task)
+    assert not journal.knows("first")
+    with pytest.raises(OutOfOrder, match="taken before"):
+        accept(journal, "first")
+
+
+def test_few_rounds_wait_for_feedback_and_the_oldest_are_ended(journal, monkeypatch):
+    monkeypatch.setattr(state_module, "MOST_AWAITING_FEEDBACK", 2)
+    for number in range(4):
+        accept(journal, f"task-{number}")
+        release(journal, f"task-{number}")
+        journal.uploaded(f"task-{number}")
+    accept(journal, "summary", Kind.SUMMARY)
+    assert [entry.task for entry in journal.rounds()] == ["task-2", "task-3", "summary"]
+    assert journal.knows("task-0")
+
+
+def test_what_a_kill_leaves_is_found_by_another_journal(journal, vault, ledger):
+    """Nothing of where a round stands is kept in memory alone."""
+
+    def phase():
+        return only(RoundJournal(vault, ledger, SERVER)).phase
+
+    accept(journal, "task")
+    assert phase() is Phase.ACCEPTED
+    reservation = ledger.reserve(Coin.name, Coin.terms, Coin.cost, request_for("task"))
+    assert phase() is only(journal).phase is Phase.BOOKED
+    released = ledger.settle(reservation, Coin().answer(None, None))
+    assert phase() is only(journal).phase is Phase.RELEASED
+    assert RoundJournal(vault, ledger, SERVER).resume("task") == journal.resume("task") == released
+    ledger.forget_answer(released.request)
+    assert phase() is only(journal).phase is Phase.UPLOADED
+
+
+def test_rounds_of_a_ledger_that_was_started_over_are_given_up_aloud(journal, vault, state, ledger, events):
+    for task in ("accepted", "uploaded"):
+        accept(journal, task)
+    release(journal, "uploaded")
+    journal.uploaded("uploaded")
+    ledger.close()
+    (state / "ledger.anchor").unlink()
+    start_over(state, ledger_keys(vault), reason="the anchor was lost")
+    with Ledger.open(state, ledger_keys(vault)) as again:
+        journal = RoundJournal(vault, again, SERVER)
+        assert journal.rounds() == []
+        assert events().count("round_unreadable") == 2
+        assert journal.knows("accepted")
+        assert journal.knows("uploaded")
+
+
+def test_a_record_of_another_format_is_given_up_aloud(journal, vault, events):
+    vault.table(SERVER, "rounds").put("task", b'{"task":"task"}')
+    assert journal.rounds() == []
+    assert "round_unreadable" in events()
+    assert journal.knows("task")
+
+
+def test_servers_have_journals_of_their_own(vault, ledger, journal):
+    accept(journal, "task")
+    other = RoundJournal(vault, ledger, "other.example.com:8443")
     assert other.rounds() == []
-    other.accept("task", Kind.TRAINING, b"")
+    accept(other, "task")
 
 
 def test_one_process_runs_a_device(state):

@@ -20,11 +20,10 @@ from hypothesis.stateful import (
 )
 
 from device_sdk.errors import OutOfOrder
-from device_sdk.round_record import Kind, Phase
+from device_sdk.round_record import Phase
 from privacy.ledger.entries import Reserved
 from privacy.randomness import NoiseSource
-from privacy.release import Request
-from tests.device_sdk.rounds import Coin, Device
+from tests.device_sdk.rounds import Coin, Device, request_for
 
 ACCEPTED, BOOKED, RELEASED, UPLOADED = Phase
 ALLOWED = {
@@ -69,14 +68,14 @@ class JournalAgainstModel(RuleBasedStateMachine):
     @rule()
     def accept(self):
         task = f"task-{len(self.phase) + len(self.over)}"
-        self.device.journal.accept(task, Kind.TRAINING, b"order")
+        self.device.accept(task)
         self.phase[task] = ACCEPTED
 
     @rule(data=st.data())
     @precondition(lambda self: self.phase or self.over)
     def accept_again(self, data):
         with pytest.raises(OutOfOrder):
-            self.device.journal.accept(data.draw(st.sampled_from([*self.phase, *self.over])), Kind.TRAINING, b"")
+            self.device.accept(data.draw(st.sampled_from([*self.phase, *self.over])))
 
     @rule(data=st.data(), step=st.sampled_from(sorted(ALLOWED)))
     def take_a_step_out_of_order(self, data, step):
@@ -105,7 +104,7 @@ class JournalAgainstModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def die_before_the_release_is_noted(self, data):
         task = self.draw(data, BOOKED)
-        booking = self.device.ledger.reserve(Coin.name, Coin.terms, Coin.cost, self.request(task))
+        booking = self.device.ledger.reserve(Coin.name, Coin.terms, Coin.cost, request_for(task))
         payload = self.device.ledger.settle(booking, Coin().answer(None, None)).payload
         self.restart()
         found = self.take("resume", task)
@@ -172,15 +171,10 @@ class JournalAgainstModel(RuleBasedStateMachine):
             return self.device.journal.attempt(task)
         if step == "release":
             return self.perform(task, Coin())
-        return getattr(self.device.journal, step)(task, self.device.ledger)
+        return getattr(self.device.journal, step)(task)
 
     def perform(self, task, mechanism):
-        return self.device.journal.release(
-            task, self.device.ledger, mechanism, None, request=self.request(task), noise=NoiseSource()
-        )
-
-    def request(self, task):
-        return Request("covey-abc", "training", task)
+        return self.device.journal.release(task, mechanism, None, request=request_for(task), noise=NoiseSource())
 
     def to_be_sent(self, task):
         return self.take("resume", task).for_sending()
@@ -211,7 +205,7 @@ class BooksEveryAttempt(JournalAgainstModel):
     """A broken twin: another attempt is another request."""
 
     def perform(self, task, mechanism):
-        self.device.ledger.reserve(Coin.name, Coin.terms, Coin.cost, self.request(f"{task} {self.num_spends}"))
+        self.device.ledger.reserve(Coin.name, Coin.terms, Coin.cost, request_for(f"{task} {self.num_spends}"))
         return super().perform(task, mechanism)
 
 

@@ -12,6 +12,7 @@ from privacy.errors import BudgetExhausted, InvalidTerms, LedgerTampered, Ledger
 from privacy.keys import LedgerKeys
 from privacy.ledger import Ledger, Reservation
 from privacy.ledger.entries import Entry, Opened, Released, Reserved
+from privacy.ledger.storage import LedgerStorage
 from privacy.randomness import NoiseSource
 from privacy.release import Answer, Guarantee, Request, perform
 from tests.privacy.ledger_helpers import BUDGET, MECHANISM, TERMS, ask, change, pure, release, reserve
@@ -283,6 +284,34 @@ def test_reader_follows_a_writer(ledger, tmp_path):
     with Ledger.read(tmp_path / "state") as reader:
         release(ledger, "epoch 1")
         assert reader.status() == ledger.status()
+
+
+def kept(ledger, request):
+    """Whether the answer to a request is still stored, as the ledger says from memory."""
+    (booking,) = ledger.bookings([request])
+    return booking is not None and booking.is_kept
+
+
+def test_a_ledger_follows_what_others_write_between_its_own_entries(ledger, tmp_path, ledger_keys):
+    with Ledger.open(tmp_path / "state", ledger_keys) as other:
+        for number in range(3):
+            ours, theirs = release(ledger, f"ours {number}"), release(other, f"theirs {number}")
+            requests = [ours.request, theirs.request, "never asked"]
+            assert ledger.bookings(requests) == other.bookings(requests)
+            assert [kept(ledger, request) for request in requests] == [True, True, False]
+            other.forget_answer(ours.request)
+            assert [kept(ledger, request) for request in requests] == [False, True, False]
+            assert ledger.status() == other.status()
+
+
+def test_a_ledger_that_does_not_ask_who_has_written_misses_it(ledger, tmp_path, ledger_keys, monkeypatch):
+    """The broken twin of the test above."""
+    ours = release(ledger, "ours")
+    with Ledger.open(tmp_path / "state", ledger_keys) as other:
+        monkeypatch.setattr(LedgerStorage, "version", lambda self: 1)
+        assert kept(ledger, ours.request)
+        other.forget_answer(ours.request)
+        assert kept(ledger, ours.request)
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "two\nlines", "\x1b[31mred"])

@@ -137,6 +137,16 @@ class LedgerAgainstModel(RuleBasedStateMachine):
         assert status.quotas == self.quota
         assert status.sequence == self.num_entries - 1
 
+    @invariant()
+    def bookings_agree(self):
+        requests = {key: reservation.request for key, reservation in self.reservation.items()}
+        found = dict(zip(requests, self.ledger.bookings([*requests.values()]), strict=True))
+        assert {key: booking.reservation for key, booking in found.items()} == self.reservation
+        assert {key for key, booking in found.items() if booking.release is not None} == set(self.answer)
+        kept = {key for key, answer in self.answer.items() if answer is not FORGOTTEN}
+        assert {key for key, booking in found.items() if booking.is_kept} == kept
+        assert self.ledger.bookings(["never asked"]) == [None]
+
 
 TestLedgerAgainstModel = LedgerAgainstModel.TestCase
 TestLedgerAgainstModel.settings = settings(max_examples=25, stateful_step_count=25)

@@ -238,6 +238,40 @@ def test_older_countersignature_does_not_replace_a_newer_one(ledger, desk, tmp_p
     assert Countersignature.from_json(kept) == second
 
 
+def test_an_acknowledged_answer_is_forgotten_with_what_proves_it(ledger, desk):
+    sent, other = release(ledger, "epoch 1"), release(ledger, "epoch 2")
+    accepted = desk.accept(issue_receipt(ledger, sent), sent.payload_hash, ledger.device_key)
+    lie = replace(accepted.countersignature, signature=bytes(64))
+    with pytest.raises(ReceiptRefused):
+        ledger.keep(lie, sent.request)
+    assert len(ledger._storage.answered()) == 2
+    ledger.keep(accepted.countersignature, sent.request)
+    assert ledger._storage.countersignatures() == {SERVER: accepted.countersignature.to_json()}
+    assert [bool(booking and booking.is_kept) for booking in ledger.bookings([sent.request, other.request])] == [
+        False,
+        True,
+    ]
+    with pytest.raises(ReleaseRefused):
+        ledger.keep(accepted.countersignature, "a request that was never answered")
+    assert ledger.verify().num_answers == 1
+
+
+def test_a_signature_of_ones_own_last_entry_is_believed_only_whole(ledger, desk):
+    """The ledger does not verify what it signed itself; anything else it does."""
+    sent = release(ledger, "epoch 1")
+    given = desk.accept(issue_receipt(ledger, sent), sent.payload_hash, ledger.device_key).countersignature
+    assert given.entry == ledger._session.last
+    for altered in (
+        replace(given, head_signature=bytes(64)),
+        replace(given, sequence=given.sequence + 1),
+        replace(given, head=bytes(32)),
+    ):
+        signed = replace(altered, signature=desk._key.sign(altered.statement))
+        with pytest.raises(ReceiptRefused, match="never signed"):
+            ledger.keep(signed)
+    ledger.keep(given)
+
+
 @pytest.mark.parametrize("offset", [10, 100, 300, -70, -3])
 def test_changed_countersignature_on_disk_is_noticed(tmp_path, ledger_keys, desk, offset):
     with Ledger.open(tmp_path, ledger_keys, BUDGET) as ledger:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,10 @@ from device_sdk.identity import ledger_keys
 from device_sdk.kept import Kept
 from device_sdk.key_stores import FileKeyStore
 from device_sdk.policy import Policy
+from device_sdk.round_record import Round
 from device_sdk.run_lock import running
 from device_sdk.runtime import Runtime
+from device_sdk.state import RoundJournal
 from device_sdk.trainers import NumpyTrainer
 from device_sdk.vault import Vault
 from device_sdk.wire.cancelling import Stop
@@ -217,6 +220,11 @@ def drive(home: Path) -> None:
         closed(kept)
 
 
+def take_whatever_is_asked(self: RoundJournal, entry: Round, digest: str) -> None:
+    """In place of the refusal of a request that the round was not accepted for."""
+    self._keep(replace(entry, request=digest))
+
+
 def drive_paying_for_each_attempt(home: Path) -> None:
     """A broken twin: every attempt is another request."""
 
@@ -224,6 +232,7 @@ def drive_paying_for_each_attempt(home: Path) -> None:
         return Request(server, purpose, f"{subject} {os.urandom(4).hex()}")
 
     vars(assignments)["Request"] = anew
+    RoundJournal._check_request = take_whatever_is_asked  # type: ignore[method-assign]
     drive(home)
 
 
@@ -237,6 +246,7 @@ def drive_paying_for_each_answer(home: Path) -> None:
         return Request(server, purpose, f"{subject} {os.urandom(4).hex()}")
 
     vars(questions)["Request"] = anew
+    RoundJournal._check_request = take_whatever_is_asked  # type: ignore[method-assign]
     drive(home)
 
 
@@ -248,7 +258,7 @@ def drive_learning_whatever_is_said(home: Path) -> None:
     honest = cohort_choice.CohortChoice.learn
 
     def learn(self: Any, feedback: Feedback) -> None:
-        if self.awaiting_feedback():
+        if self._kept.journal.awaiting_feedback():
             honest(self, feedback)
         else:
             self._kept.affinities.learn(feedback, self._leaves)

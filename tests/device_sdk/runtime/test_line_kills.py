@@ -13,7 +13,7 @@ from tests.mortal import KILLED, Nursery
 pytestmark = pytest.mark.integration
 
 PAID_TWICE = {"it did not recover", "a spend without a release of its own"}
-"""The journal refuses another request for a round that it knows to be booked; before it knows, the ledger pays."""
+"""A journal that takes another request than it accepted pays for both, or cannot tell what became of the first."""
 
 
 @pytest.fixture(scope="module")

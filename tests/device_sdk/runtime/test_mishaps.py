@@ -171,7 +171,7 @@ def test_a_summary_that_was_acknowledged_and_not_ended_is_ended_by_the_next_call
     federation = begin()
     with federation.enrolled(tmp_path) as device:
 
-        def killed(self, task, ledger):
+        def killed(self, task):
             raise KeyboardInterrupt
 
         monkeypatch.setattr("device_sdk.state.RoundJournal.finish", killed)

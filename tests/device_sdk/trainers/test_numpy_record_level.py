@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -83,6 +83,8 @@ def one_record_moves(factors, clip_norm=0.5):
 
 
 @settings(deadline=None)
+@example(24595656926595.0, 1.7060794472946133e28, 1)
+@example(1e30, 3e13, 1)
 @given(st.floats(1e-30, 1e30), st.floats(1e-30, 1e30), st.integers(0, 2**32 - 1))
 def test_no_record_moves_a_sum_by_more_than_the_clip_norm(size, error, seed):
     rng = np.random.default_rng(seed)

@@ -134,6 +134,16 @@ def test_an_old_copy_put_back_under_an_open_vault_is_noticed(filled, key_store):
             vault.table(SERVER, "table").get("b")
 
 
+def test_a_record_altered_under_an_open_vault_is_noticed_though_it_was_read_before(filled, key_store):
+    with Vault.open(filled, key_store) as vault:
+        table = vault.table(SERVER, "table")
+        assert table.get("a") == b"content of a"
+        raw.overwrite_record(filled, NUMBER_OF["a"], b"altered")
+        with pytest.raises(VaultBroken):
+            table.get("a")
+        assert table.contents() == {"a": None, "b": b"content of b"}
+
+
 @pytest.mark.parametrize("name", ["vault.db", "vault.mark"])
 def test_a_lost_file_is_noticed(filled, key_store, name):
     (filled / name).unlink()
@@ -193,6 +203,29 @@ def test_flipped_bytes_anywhere_in_the_file_show_no_wrong_content(filled, key_st
         except VaultError:
             noticed += 1
     assert 0 < noticed < 150
+
+
+def test_a_damaged_page_takes_only_its_own_records_with_it(state, key_store):
+    names = [f"record {number}" for number in range(20)]
+    with Vault.open(state, key_store) as vault:
+        for name in names:
+            vault.table(SERVER, "table").put(name, name.encode() * 250)  # each on a page of its own
+    whole = bytearray((state / "vault.db").read_bytes())
+    page = raw_page_of(state, max(raw.sealed_records(state)) - 10, bytes(whole))
+    whole[page * 4096 : page * 4096 + 8] = b"\xff" * 8
+    (state / "vault.db").write_bytes(whole)
+    with Vault.open(state, key_store) as vault:
+        contents = vault.table(SERVER, "table").contents()
+        broken = [name for name, content in contents.items() if content is None]
+        assert 0 < len(broken) < 5
+        assert all(contents[name] == name.encode() * 250 for name in names if name not in broken)
+        with pytest.raises(VaultBroken):
+            vault.table(SERVER, "table").get(broken[0])
+
+
+def raw_page_of(directory, number, whole):
+    """Where in the file the beginning of a sealed record stands."""
+    return whole.index(raw.sealed_records(directory)[number][:64]) // 4096
 
 
 def test_garbage_in_place_of_the_database_is_one_error(filled, key_store):

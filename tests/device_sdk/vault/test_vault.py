@@ -12,6 +12,7 @@ import pytest
 
 from device_sdk.errors import VaultUnavailable
 from device_sdk.vault import OF_THE_DEVICE, Vault
+from device_sdk.vault.storage import VaultStorage
 from tests.architecture.repository import ROOT
 from tests.device_sdk.vault.lives import OTHER_SERVER, SERVER
 from tests.device_sdk.vault.raw import everything_on_disk
@@ -65,6 +66,59 @@ def test_two_open_vaults_see_each_others_changes(vault, state, key_store):
             assert other.table(SERVER, "table").get("a") == b"%d" % number
             other.table(SERVER, "table").put("b", b"%d" % number)
             assert vault.table(SERVER, "table").get("b") == b"%d" % number
+
+
+WRITES = textwrap.dedent("""
+    import sys
+    from pathlib import Path
+    from device_sdk.key_stores import FileKeyStore
+    from device_sdk.vault import Vault
+    state, key, server, content = sys.argv[1:]
+    with Vault.open(Path(state), FileKeyStore(Path(key))) as vault:
+        vault.table(server, "table").put("a", content.encode())
+""")
+
+
+def written_elsewhere(state, tmp_path, content):
+    """Have another process write record `a`."""
+    key = tmp_path / "keys/device.key"
+    subprocess.run([sys.executable, "-c", WRITES, str(state), str(key), SERVER, content], cwd=ROOT, check=True)
+
+
+def test_what_was_read_is_read_again_once_another_process_has_written(vault, state, tmp_path):
+    table = vault.table(SERVER, "table")
+    table.put("a", b"before")
+    assert table.get("a") == b"before"
+    written_elsewhere(state, tmp_path, "after")
+    assert table.get("a") == b"after"
+    written_elsewhere(state, tmp_path, "later")
+    with vault.changing():
+        assert table.get("a") == b"later"
+
+
+def test_a_vault_that_does_not_ask_who_has_written_misses_it(vault, state, tmp_path, monkeypatch):
+    """The broken twin of the test above."""
+    table = vault.table(SERVER, "table")
+    monkeypatch.setattr(VaultStorage, "version", lambda self: 1)
+    table.put("a", b"before")
+    assert table.get("a") == b"before"
+    written_elsewhere(state, tmp_path, "after")
+    assert table.get("a") == b"before"
+
+
+def test_a_transaction_that_failed_leaves_what_was_read_as_it_was(vault):
+    table = vault.table(SERVER, "table")
+    table.put("a", b"before")
+
+    def change_and_fail():
+        with vault.changing():
+            table.put("a", b"after")
+            table.put("b", b"new")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        change_and_fail()
+    assert table.contents() == {"a": b"before"}
 
 
 def test_a_vault_follows_a_rotation_by_another_process(vault, state, key_store):
