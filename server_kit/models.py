@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from server_kit.errors import InvalidSetting
@@ -16,8 +17,6 @@ from server_kit.places import Place
 from server_kit.reading import named_object
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from torch import Tensor, nn
 
     from server_kit.layout import Layout
@@ -69,13 +68,17 @@ def dense(*widths: int) -> nn.Module:
 
 
 def initial_model(target: str, seed: int, folder: Path | None = None) -> InitialModel:
-    """What `target` builds, the same for the same seed. Its code is run; modules in `folder` are found too."""
+    """What `target` builds, the same for the same seed. Its code is run.
+
+    Modules in `folder`, and where the command is run, are found too.
+    """
     import sys
 
     import torch
 
-    if folder is not None and str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+    for place_of_modules in (Path.cwd(), folder):
+        if place_of_modules is not None and str(place_of_modules) not in sys.path:
+            sys.path.insert(0, str(place_of_modules))
     place = Place("server.toml", ("federation",))
     build = _found(target, place)
     with torch.random.fork_rng(devices=[]):

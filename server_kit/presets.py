@@ -135,11 +135,11 @@ PRESETS: Mapping[str, Table] = {
 """Names to parts; what is not said is `Strategy`'s default."""
 
 
-def strategy(name: str, overrides: Mapping[str, Any] | None = None) -> Strategy:
+def strategy(name: str, overrides: Mapping[str, Any] | None = None, named_in: Place | None = None) -> Strategy:
     """The preset with these settings laid over it; a name that is none is refused with the nearest."""
     place = Place(f"preset {name}")
     if name not in PRESETS:
-        raise Place("presets").unknown("preset", name, PRESETS)
+        raise (named_in or Place("presets")).unknown("preset", name, PRESETS)
     table = _laid_over(PRESETS[name], overrides or {})
     given = Reader(Path(), PARTS).settings(table, place, Strategy, without={"name"})
     objective, aggregator = given.get("objective"), given.get("aggregator")

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import torch
 
-from server_kit.aggregation.streaming import BLOCK, Held
+from server_kit.aggregation.streaming import Held, blocks_of
 from server_kit.interfaces import CohortId, DeviceId, DeviceView, Memory, RoundOutcome, Update, Updates
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ class Usable:
         for update in self._updates:
             if update.delta.shape != self._shape:
                 self.refused["of another shape"] += 1
-            elif not all(bool(torch.isfinite(part).all()) for part in torch.split(update.delta, BLOCK)):
+            elif not all(bool(torch.isfinite(part).all()) for part in blocks_of(update.delta)):
                 self.refused["not finite"] += 1
             else:
                 self.losses[update.device] = update.loss

@@ -9,9 +9,10 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Protocol
 
 from device_sdk.wire.errors import MalformedMessage, TooLarge
@@ -194,6 +195,38 @@ class Nested:
         part = getattr(holder, name)
         part.SetInParent()
         self.write_into(part, value)
+
+
+@dataclass(frozen=True)
+class Shared(Nested):
+    """As `Nested`, for what all messages of a round hold alike: read and written once for many of them.
+
+    The same bytes always mean the same value, and a value never changes; so neither memory can be out of date.
+    """
+
+    _last: dict[str, tuple[Value, bytes]] = field(default_factory=dict, compare=False, repr=False)
+
+    def read(self, holder: Holder, name: str) -> Value:
+        if not holder.HasField(name):
+            return super().read(holder, name)
+        part = getattr(holder, name)
+        twin: Any = type(part)
+        return _read_once(self.read_into, twin, part.SerializeToString(deterministic=True))
+
+    def write(self, holder: Holder, name: str, value: Value) -> None:
+        last = self._last.get(name)
+        if last is not None and last[0] is value:
+            part = getattr(holder, name)
+            part.SetInParent()
+            part.MergeFromString(last[1])
+            return
+        super().write(holder, name, value)
+        self._last[name] = (value, getattr(holder, name).SerializeToString(deterministic=True))
+
+
+@lru_cache(maxsize=16)
+def _read_once(read_into: Callable[[Holder], Value], twin: Any, body: bytes) -> Value:
+    return read_into(twin.FromString(body))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from device_sdk.wire.fields import (
     Optional,
     Prose,
     Real,
+    Shared,
     Text,
     Value,
     Whole,
@@ -54,6 +55,11 @@ def nested(cls: type) -> Nested:
     return Nested(lambda holder: read_fields(cls, holder), write_fields)
 
 
+def shared(cls: type) -> Shared:
+    """A message of ours within another, the same in many of them."""
+    return Shared(lambda holder: read_fields(cls, holder), write_fields)
+
+
 def read_fields(cls: type, holder: Holder) -> Value:
     """A message of class `cls` out of its protobuf twin, every field within its bounds."""
     return cls(**{name: kind.read(holder, name) for name, kind in FIELDS[cls].items()})
@@ -70,8 +76,8 @@ _VERSION = nested(m.ProtocolVersion)
 _TERM_VALUE = OneOf({"text": (str, Prose(4096, 0)), "whole": (int, Whole((1 << 63) - 1, -(1 << 63)))})
 _PRIVACY = OneOf(
     {
-        "device_level": (m.DeviceLevelTerms, nested(m.DeviceLevelTerms)),
-        "record_level": (m.RecordLevelTerms, nested(m.RecordLevelTerms)),
+        "device_level": (m.DeviceLevelTerms, shared(m.DeviceLevelTerms)),
+        "record_level": (m.RecordLevelTerms, shared(m.RecordLevelTerms)),
     }
 )
 _HEADER = OneOf(
@@ -153,8 +159,8 @@ FIELDS: Mapping[type, Mapping[str, Kind]] = {
         "device": _DEVICE,
         "cohort": _COHORT,
         "round": _COUNTER,
-        "model": nested(m.ModelReference),
-        "objective": nested(m.LocalObjective),
+        "model": shared(m.ModelReference),
+        "objective": shared(m.LocalObjective),
         "privacy": _PRIVACY,
         "deadline_seconds": Real(0.0, _WEEK_SECONDS, above_least=True),
     },

@@ -57,9 +57,14 @@ def weighted_mean(updates: Updates, weight: Callable[[Update], float]) -> torch.
     return torch.where(shares > 0, total / shares.clamp_min(torch.finfo(torch.float64).tiny), 0.0)
 
 
+def blocks_of(vector: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Views of a vector, `BLOCK` numbers at a time; a short one is left alone, since `split` takes a while."""
+    return (vector,) if len(vector) <= BLOCK else torch.split(vector, BLOCK)
+
+
 def add_to(total: torch.Tensor, delta: torch.Tensor, share: float) -> None:
     """Add to a sum of higher precision, block by block: torch would copy all of `delta` into that precision first."""
-    for part, added in zip(torch.split(total, BLOCK), torch.split(delta, BLOCK), strict=True):
+    for part, added in zip(blocks_of(total), blocks_of(delta), strict=True):
         part.add_(added, alpha=share)
 
 
@@ -68,7 +73,7 @@ def moved(model: torch.Tensor, step: torch.Tensor | None) -> torch.Tensor:
     if step is None:
         return model.clone()
     result = torch.empty_like(model)
-    blocks = (torch.split(each, BLOCK) for each in (result, model, step))
+    blocks = (blocks_of(each) for each in (result, model, step))
     for part, before, by in zip(*blocks, strict=True):
         part.copy_(before + by)
     return result

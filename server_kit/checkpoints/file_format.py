@@ -13,12 +13,13 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 
 from server_kit.checkpoints.packing import Packed
 from server_kit.errors import CheckpointTooNew, CorruptCheckpoint, StoreUnavailable
@@ -37,16 +38,33 @@ _PIECE_BYTES = 1 << 20
 
 def write_file(path: Path, packed: Packed, name: str) -> None:
     """Write a checkpoint that goes by `name`, private to this user; tensors are written from where they lie."""
-    document = json.dumps(packed.document, allow_nan=False, separators=(",", ":")).encode()
-    # `bytearray`: torch warns about memory that it may not write to.
-    tensors = {**packed.tensors, _DOCUMENT: torch.frombuffer(bytearray(document), dtype=torch.uint8)}
-    save_file(tensors, path, {"format": FORMAT, "name": name, "checksum": _BLANK})
+    save_file(_tensors(packed), path, _metadata(name))
     path.chmod(0o600)
     with path.open("r+b") as file:
         place = _place_of_checksum(file)
         checksum = _checksum(file, place)
         file.seek(place)
         file.write(checksum)
+
+
+def file_bytes(packed: Packed, name: str) -> bytes:
+    """What `write_file` would write, for what is small: two more copies of it, and no file yet."""
+    file = BytesIO(save(_tensors(packed), _metadata(name)))
+    place = _place_of_checksum(file)
+    checksum = _checksum(file, place)
+    file.seek(place)
+    file.write(checksum)
+    return file.getvalue()
+
+
+def _tensors(packed: Packed) -> dict[str, torch.Tensor]:
+    document = json.dumps(packed.document, allow_nan=False, separators=(",", ":")).encode()
+    # `bytearray`: torch warns about memory that it may not write to.
+    return {**packed.tensors, _DOCUMENT: torch.frombuffer(bytearray(document), dtype=torch.uint8)}
+
+
+def _metadata(name: str) -> dict[str, str]:
+    return {"format": FORMAT, "name": name, "checksum": _BLANK}
 
 
 def read_file(path: Path, name: str) -> Packed:

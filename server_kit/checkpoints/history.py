@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from safetensors import SafetensorError
 
 from privacy.durable import make_directory
-from server_kit.checkpoints.file_format import read_file, write_file
+from server_kit.checkpoints.file_format import file_bytes, read_file, write_file
 from server_kit.errors import CheckpointNotWritten, CorruptCheckpoint, NoCheckpoint, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -62,20 +62,21 @@ class Found:
 class Checkpoints:
     """Writes and finds checkpoints. `scratch` is a directory of this machine for drafts, best on the disk of `blobs`.
 
-    Whoever writes to a line removes the drafts that the dead have left there.
+    Whoever writes a large one to a line removes the drafts that the dead have left there; the store's `sweep` removes
+    those of small ones.
     """
 
     blobs: Blobs
     scratch: Path
     keep: int = 3
+    small_bytes: int = 1 << 20
+    """What has fewer is put together in memory and needs no draft."""
 
     def write(self, line: str, number: int, packed: Packed) -> str:
         """Put a checkpoint away for good; its name. `number` is the cohort's version, or the federation's steps."""
         name = f"{_folder(line)}{number:012}-{secrets.token_hex(8)}.safetensors"
         try:
-            with _drafting(self.scratch / line) as draft:
-                write_file(draft, packed, name)
-                self.blobs.put(name, draft)
+            self._write(line, name, packed)
         except (OSError, SafetensorError, StoreUnavailable) as error:
             raise CheckpointNotWritten(
                 f"checkpoint {number} of {line} was not written ({error}); see to the disk and start again; those "
@@ -129,6 +130,14 @@ class Checkpoints:
         for name in gone:
             self.blobs.delete(name)
         return gone
+
+    def _write(self, line: str, name: str, packed: Packed) -> None:
+        if sum(tensor.nbytes for tensor in packed.tensors.values()) < self.small_bytes:
+            self.blobs.put(name, file_bytes(packed, name))
+            return
+        with _drafting(self.scratch / line) as draft:
+            write_file(draft, packed, name)
+            self.blobs.put(name, draft)
 
     def _candidates(self, line: str, named: str | None) -> Iterator[str]:
         names = self._names(line)

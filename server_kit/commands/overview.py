@@ -71,6 +71,8 @@ class Overview:
 
     name: str
     preset: str
+    dashboard: str
+    """Its address."""
     running: bool
     at: float
     processes: tuple[ProcessLine, ...]
@@ -112,6 +114,7 @@ def read_overview(home: Home, store: Store, history: History, spend: PrivacySpen
     return Overview(
         name=home.config.federation.name,
         preset=home.config.federation.preset,
+        dashboard=home.config.listen.dashboard,
         running=running,
         at=now_seconds,
         processes=tuple(_process(each, now_seconds) for each in snapshots) if running else (),

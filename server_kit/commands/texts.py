@@ -98,6 +98,7 @@ def _facts(found: Overview) -> list[tuple[str, str]]:
     )
     return [
         ("preset", found.preset),
+        ("dashboard", found.dashboard if found.running else f"{found.dashboard} once the server runs"),
         ("devices", f"{here}{devices.enrolled} enrolled, {devices.revoked} revoked"),
         ("refused", refused or "nothing"),
         ("privacy", spent),

@@ -11,6 +11,7 @@ from device_sdk.wire.invitation import Address
 from server_kit.config.checking import require
 
 _HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?", re.ASCII)
+_ANYWHERE = ("0.0.0.0", "::", "[::]")  # noqa: S104 - compared with, not bound to
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,13 @@ class Listen:
         """Whether only this machine reaches the status port."""
         host = self.status_address.host
         return host == "localhost" or (_is_ip(host) and ipaddress.ip_address(host).is_loopback)
+
+    @property
+    def dashboard(self) -> str:
+        """Where the dashboard is, for a browser."""
+        address = self.status_address
+        host = self.hosts[0] if address.host in _ANYWHERE else address.host
+        return f"http://{f'[{host}]' if ':' in host else host}:{address.port}/"
 
     def _public(self, given: str | None, listening: str) -> Address:
         if given is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
 from server_kit.config.checking import require
+from server_kit.places import Place
 
 if TYPE_CHECKING:
     from device_sdk.wire.messages import Blob, LocalObjective
@@ -62,7 +63,8 @@ class FederationSettings:
         """The preset with the overrides; a name that is none is refused with the nearest."""
         from server_kit.presets import strategy
 
-        return strategy(self.preset, {"deadline_seconds": self.deadline_seconds, **self.overrides})
+        overrides = {"deadline_seconds": self.deadline_seconds, **self.overrides}
+        return strategy(self.preset, overrides, Place("server.toml", ("federation",)))
 
 
 @dataclass(frozen=True)

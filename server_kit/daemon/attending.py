@@ -18,7 +18,7 @@ from server_kit.daemon.refusals import log
 from server_kit.daemon.streams import Stream, Streams, is_last
 
 if TYPE_CHECKING:
-    from server_kit.daemon.desk import Attendance
+    from server_kit.daemon.desk import Attendance, Prompt
     from server_kit.daemon.enclosures import Enclosures
 
 
@@ -32,6 +32,7 @@ class Attending:
     silence_seconds: float
     messages_at_once: int
     messages_a_second: float
+    prompt: Prompt | None = None
     streams: Streams = field(default_factory=Streams)
     _endings: dict[DeviceId, asyncio.Future[None]] = field(default_factory=dict)
 
@@ -63,6 +64,8 @@ class Attending:
         while (body := await context.read()) is not grpc.aio.EOF:
             heard.count()
             match decode_from_device(body):
+                case CheckIn() as check_in if self.prompt is not None and self.prompt.waits(device, check_in):
+                    pass
                 case CheckIn() as check_in:
                     answer = await blocking(self.pool, self._answer, device, check_in)
                     if answer is not None:

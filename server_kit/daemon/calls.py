@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from device_sdk.wire.errors import Refused
 from device_sdk.wire.messages import ErrorCode
@@ -38,13 +38,15 @@ class Calls:
         if len(calls) >= self._most:
             work.close()
             raise Refused(ErrorCode.TOO_MANY_CALLS, "this device has too many calls under way; wait for one", 1.0)
-        task = asyncio.create_task(work)
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
         calls.add(call := _Call(identity, task))
         try:
-            return await task
+            return await work
         except asyncio.CancelledError:
             if call.refusal is None:
                 raise
+            # Only `work` was to end: what is left of the call tells the device why.
+            task.uncancel()
             raise call.refusal from None
         finally:
             calls.discard(call)
@@ -81,6 +83,11 @@ class Calls:
 async def blocking(pool: ThreadPoolExecutor, work: Callable[..., T], *arguments: Any) -> T:
     """The outcome of `work` in a thread. Cancelled, it still waits for the thread: nothing goes on behind our back."""
     return await _to_its_end(asyncio.get_running_loop().run_in_executor(pool, work, *arguments))
+
+
+async def awaited(future: Future[T]) -> T:
+    """The outcome of what another thread has begun; waited for as in `blocking`."""
+    return await _to_its_end(asyncio.wrap_future(future))
 
 
 async def begin_answer(context: Any) -> None:

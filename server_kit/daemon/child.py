@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,7 +41,11 @@ log = logging.getLogger("covey.server")
 WRONG_SETTINGS = 78
 """Exit code: starting again will not help before someone has changed something."""
 _FOR_PEOPLE = (CheckpointTooNew, HomeError, InvalidSetting, NoCheckpoint, StoreKeyRefused, StoreTooNew)
-_LONGEST_WAIT_SECONDS = 2.0
+LONGEST_WAIT_SECONDS = 2.0
+"""After which every process looks whether there is something to do, though nobody has rung."""
+
+
+_HEEDED_LATER = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass
@@ -62,6 +68,16 @@ class Signals:
         self.reload.set()
 
 
+@contextmanager
+def not_before_heeded() -> Iterator[None]:
+    """What is started here gets these signals once it listens to them; while it imports, they would end it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HEEDED_LATER)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 @dataclass(frozen=True)
 class Child:
     """What every child process has."""
@@ -73,9 +89,12 @@ class Child:
 
     def work(self, step: Callable[[], None], next_look_seconds: Callable[[], float]) -> None:
         """Do `step` whenever the bell rings or its time has come, until told to stop."""
+        # Hundreds of thousands of objects of the libraries stay as they are: garbage is looked for among the others.
+        gc.collect()
+        gc.freeze()
         while not self.signals.stop.is_set():
             step()
-            wait = min(next_look_seconds() - time.time(), _LONGEST_WAIT_SECONDS)
+            wait = min(next_look_seconds() - time.time(), LONGEST_WAIT_SECONDS)
             if wait > 0:
                 self.bell.wait(wait)
 
@@ -94,6 +113,7 @@ def run_child(name: str, run: Callable[[Child], None], arguments: list[str]) -> 
         home = Home.open(given.directory)
         event_log.set_up(home.config.log, name)
         event_log.change_level_on_signals(home.config.log)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEEDED_LATER)
         with Bell(home.directory, name) as bell:
             run(Child(home, name, bell, signals))
     except ServerError as error:

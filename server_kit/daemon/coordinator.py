@@ -21,6 +21,7 @@ from device_sdk.wire.codec import decode
 from device_sdk.wire.messages import ComeBack, Feedback, Task
 from server_kit.checkpoints import of_cohort, unpack_folded
 from server_kit.cohort_tree import ROOT
+from server_kit.daemon.child import LONGEST_WAIT_SECONDS
 from server_kit.daemon.cohort_rows import standing
 from server_kit.daemon.cohort_worker import report_line
 from server_kit.daemon.federation_records import FederationRecords
@@ -99,6 +100,8 @@ class Coordinator:
     _homes: Homes = field(default_factory=Homes)
     _idle_since: dict[CohortId, float] = field(default_factory=dict)
     _absent_since: dict[DeviceId, float] = field(default_factory=dict)
+    _untidy: list[FoldRecord] = field(default_factory=list)
+    """Steps after which files are left that nobody needs."""
 
     def begin(self, fleet: LiveFleet, pretraining: Pretraining) -> None:
         """Take up the federation where it stands, or found it."""
@@ -118,9 +121,13 @@ class Coordinator:
 
     def step(self) -> None:
         """Do what can be done now."""
+        # Whoever checks in while we are at it makes us look again.
+        self.desk.told.wake_from = 0
         self.learn()
         while not self.invite():
             self.learn()
+        self._tidy()
+        self.desk.told.wake_from = self._wake_from()
 
     def learn(self) -> None:
         """Digest what workers have made."""
@@ -214,12 +221,20 @@ class Coordinator:
             state = self.federation.state.cohorts[fold.cohort]
             model = self.fleet.writer.model(fold.cohort, state.version, state.model)
             self.reports.ask(fold.cohort, outcome.round, model, outcome.arrived)
-        self._tidy_checkpoints(fold)
-        self._tidy_models()
+        self._untidy.append(fold)
 
     def _bring_feedback(self, devices: set[DeviceId]) -> None:
         for record in self.store.feedback(sorted(devices)) if devices else ():
             self.push(record.device, decode(Feedback, record.message))
+
+    def _tidy(self) -> None:
+        """Delete what steps have left behind, once devices have their next tasks: nobody waits for it."""
+        folds, self._untidy = self._untidy, []
+        for fold in folds:
+            self._tidy_checkpoints(fold)
+        if folds:
+            self._kept.prune()
+            self._tidy_models()
 
     def _tidy_checkpoints(self, fold: FoldRecord) -> None:
         """Keep the last few of a cohort that trains, and nothing of those that are gone."""
@@ -275,23 +290,34 @@ class Coordinator:
         return True
 
     def _someone_is_wanted(self, now_seconds: float) -> bool:
-        if self._is_over():
+        # With fewer no round is opened, and to find that out by asking takes a while.
+        waiting = self.desk.presence.num_waiting()
+        if not waiting or self._is_over():
             return False
-        wanted = self.plan.strategy.is_asynchronous or self._endings != self.desk.endings
-        idle = []
+        for leaf in self._idle():
+            self._idle_since.setdefault(leaf, now_seconds)
+        return waiting >= self._waiting_needed(now_seconds)
+
+    def _wake_from(self) -> float:
+        """How many must wait for a further one to be of interest to us."""
+        if self._is_over() or any(leaf not in self._idle_since for leaf in self._idle()):
+            return 1
+        return self._waiting_needed(self.clock())
+
+    def _waiting_needed(self, now_seconds: float) -> float:
+        """How many must wait for some of them to be asked; no number is enough while open rounds want nobody."""
+        if self.plan.strategy.is_asynchronous or self._endings != self.desk.endings:
+            return 1
+        idle = self._idle()
         for leaf in self.federation.leaves:
             cohort = self.federation.cohort(leaf)
-            if self._kept.records[leaf].opened_at_seconds is None:
-                idle.append(leaf)
-            elif cohort.deadline_seconds() <= now_seconds or cohort.wanted(now_seconds) > 0:
-                wanted = True
-        # Counted only where it matters: thousands may wait while the rounds that are open want nobody.
-        if not (wanted or idle) or not (waiting := len(self.desk.presence.waiting())):
-            return False
-        for leaf in idle:
-            self._idle_since.setdefault(leaf, now_seconds)
-        # With fewer no round is opened, and to find that out by asking takes a while.
-        return wanted or any(waiting >= self._least_waiting(leaf) for leaf in idle)
+            if leaf not in idle and (cohort.deadline_seconds() <= now_seconds or cohort.wanted(now_seconds) > 0):
+                return 1
+        return min((self._least_waiting(leaf) for leaf in idle), default=math.inf)
+
+    def _idle(self) -> set[CohortId]:
+        """The leaves without an open round."""
+        return {leaf for leaf in self.federation.leaves if self._kept.records[leaf].opened_at_seconds is None}
 
     def _least_waiting(self, leaf: CohortId) -> int:
         """Fewer and fewer, the longer a cohort has waited: in the end it begins with whom it has."""
@@ -302,7 +328,7 @@ class Coordinator:
 
     def _look_at_the_fleet(self) -> bool:
         """Before the first round, once enough devices are here; whether they are."""
-        if len(self.desk.presence.waiting()) < self._least_waiting(ROOT):
+        if self.desk.presence.num_waiting() < self._least_waiting(ROOT):
             return False
         before = set(self.federation.state.cohorts)
         change = self.federation.begin()
@@ -340,7 +366,9 @@ class Coordinator:
         self._kept.records |= {record.cohort: record for record in rounds}
         self.hand_out(tasks, records)
         for leaf in {task.cohort for task in tasks}:
-            self.bells.worker(leaf)
+            if self.federation.cohort(leaf).pace.deadline_seconds < LONGEST_WAIT_SECONDS:
+                # Otherwise it looks by itself before the deadline has passed.
+                self.bells.worker(leaf)
 
     def hand_out(self, tasks: Sequence[Task], records: list[TaskRecord]) -> None:
         """Push tasks that are booked. One that does not get through is given again at the next check-in."""

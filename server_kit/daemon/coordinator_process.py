@@ -6,7 +6,7 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ from server_kit.daemon.refusal_counts import RefusalCounts
 from server_kit.daemon.server_certificate import expires_at
 from server_kit.daemon.spool import Spool
 from server_kit.daemon.task_writer import TaskWriter
-from server_kit.errors import InvalidSetting
+from server_kit.errors import InvalidSetting, StoreError
 from server_kit.metrics import Meter
 from server_kit.store.bell import ring
 
@@ -52,6 +52,7 @@ log = logging.getLogger("covey.server")
 NAME = "coordinator"
 _CERTIFICATE_LOOK_SECONDS = 3600.0
 _COUNT_SECONDS = 0.5
+_SWEEP_SECONDS = 1800.0
 
 
 class Wiring:
@@ -85,6 +86,7 @@ class Wiring:
             Spool(home.spool),
             loop,
             settings=settings,
+            prompt=self.desk,
             on_refusal=self.refusals.count,
         )
         bells = Bells(
@@ -234,16 +236,17 @@ def coordinate(child: Child) -> None:
         ring(home.directory, "supervisor")
         stack.enter_context(listening(wiring))
         stack.enter_context(wiring.meter.publishing(home.run, every_seconds=1.0))
-        _Loop(wiring).run()
+        _Loop(wiring, store.sweep).run()
 
 
 class _Loop:
     """Everything that is done again and again."""
 
-    def __init__(self, wiring: Wiring) -> None:
-        self._wiring = wiring
+    def __init__(self, wiring: Wiring, sweep: Callable[[], int]) -> None:
+        self._wiring, self._sweep_store = wiring, sweep
         self._shown_at = time.monotonic()
         self._counted_at = -math.inf
+        self._swept_at = time.monotonic()
 
     def run(self) -> None:
         self._wiring.child.work(self._step, self._wiring.coordinator.next_look_seconds)
@@ -257,9 +260,20 @@ class _Loop:
             self._shown_at = time.monotonic()
             wiring.show(wiring.home.server_certificate())
         self._count_devices()
+        self._sweep()
         wiring.meter.beat()
         wiring.refusals.flush()
         wiring.coordinator.step()
+
+    def _sweep(self) -> None:
+        """Now and then delete what processes that were killed have left of updates and checkpoints."""
+        if time.monotonic() - self._swept_at < _SWEEP_SECONDS:
+            return
+        self._swept_at = time.monotonic()
+        try:
+            self._sweep_store()
+        except StoreError as error:
+            log.warning("could not sweep the store; trying again later", extra={"reason": error})
 
     def _count_devices(self) -> None:
         """Not at every step: with thousands of devices there are many, and each count takes a while."""
@@ -268,7 +282,7 @@ class _Loop:
         self._counted_at = time.monotonic()
         presence, meter = self._wiring.desk.presence, self._wiring.meter
         meter.gauge("covey_devices_connected", len(presence.here()))
-        meter.gauge("covey_devices_waiting", len(presence.waiting()))
+        meter.gauge("covey_devices_waiting", presence.num_waiting())
 
 
 def _patience(home: Home) -> Patience:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from device_sdk.wire.messages import (
         CheckIn,
         Decline,
@@ -64,3 +66,21 @@ class Releases(Protocol):
 
 class Desk(Attendance, Models, Releases, Protocol):
     """All that a gateway needs behind it."""
+
+
+class Prompt(Protocol):
+    """What a desk can begin without waiting for a disk, asked for on the gateway's event loop.
+
+    Handing a small thing to a thread and back takes longer than doing it. Errors are those of the desk's own methods.
+    """
+
+    def waits(self, device: DeviceId, check_in: CheckIn) -> bool:
+        """A device is ready, and this was noted; False: nothing was, and `check_in` decides."""
+
+    def begin_accept(
+        self, device: DeviceId, header: ReleaseHeader, parcel: Parcel
+    ) -> tuple[UploadAccepted, Future[bool] | None]:
+        """What to answer once the release is stored, which the future tells; None: it was stored before.
+
+        False: another came first, and `accept` decides.
+        """

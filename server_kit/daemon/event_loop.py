@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
@@ -15,12 +15,22 @@ class EventLoop:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
+        self._mutex = threading.Lock()
+        self._wanted: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._thread = threading.Thread(target=self._work, name="covey-event-loop", daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T], timeout_seconds: float | None = 60.0) -> T:
         """The outcome of `work`, which runs on the loop; not to be called from the loop itself."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout_seconds)
+
+    def soon(self, work: Callable[..., None], *arguments: Any) -> None:
+        """Have `work` done on the loop, in the order of asking; all that is asked for in a row wakes it once."""
+        with self._mutex:
+            self._wanted.append((work, arguments))
+            if len(self._wanted) > 1:
+                return
+        self.loop.call_soon_threadsafe(self._begin_wanted)
 
     def close(self) -> None:
         if self._thread.is_alive():
@@ -32,6 +42,12 @@ class EventLoop:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+    def _begin_wanted(self) -> None:
+        with self._mutex:
+            wanted, self._wanted = self._wanted, []
+        for work, arguments in wanted:
+            self.loop.call_soon(work, *arguments)
 
     def _work(self) -> None:
         asyncio.set_event_loop(self.loop)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from device_sdk.wire.messages import Split as WireSplit
@@ -156,9 +156,11 @@ class FederationRecords:
     def written(self) -> str:
         """A checkpoint of the coordinator's own; its name."""
         state = self.federation.state
-        name = self.checkpoints.write(OF_FEDERATION, state.steps, pack_federation(state))
-        self.checkpoints.prune(OF_FEDERATION, {name, self.store.federation() or name})
-        return name
+        return self.checkpoints.write(OF_FEDERATION, state.steps, pack_federation(state))
+
+    def prune(self) -> None:
+        """Keep the last few of the coordinator's own."""
+        self.checkpoints.prune(OF_FEDERATION, {self.store.federation() or ""})
 
     def moved(self, change: Change | None) -> Mapping[str, CohortId]:
         """Tasks whose cohort no longer trains belong to an heir."""
@@ -174,7 +176,7 @@ class FederationRecords:
     def changed_views(self) -> dict[DeviceId, dict[str, object]]:
         """What is known about devices, where it differs from what the store has."""
         views = self.federation.state.views
-        return {device: asdict(view) for device, view in views.items() if self._views.get(device) != view}
+        return {device: dict(vars(view)) for device, view in views.items() if self._views.get(device) != view}
 
 
 def _ended(change: Change, merged: set[CohortId]) -> dict[CohortId, CohortState]:

@@ -32,7 +32,7 @@ from server_kit.daemon.transport import ShownCertificate, server_options
 if TYPE_CHECKING:
     from device_sdk.wire.messages import DeviceId, ServerMessage
     from server_kit.daemon.authority import Authority, ServerCertificate
-    from server_kit.daemon.desk import Desk
+    from server_kit.daemon.desk import Desk, Prompt
     from server_kit.daemon.event_loop import EventLoop
     from server_kit.daemon.register import EnrolledDevice, Register
     from server_kit.daemon.spool import Spool
@@ -75,6 +75,7 @@ class Gateway:
         loop: EventLoop,
         *,
         settings: GatewaySettings | None = None,
+        prompt: Prompt | None = None,
         on_refusal: Callable[[str, DeviceId | None], None] = lambda _, __: None,
     ) -> None:
         self._settings = settings = settings or GatewaySettings()
@@ -91,8 +92,11 @@ class Gateway:
             settings.silence_seconds,
             settings.messages_at_once,
             settings.messages_a_second,
+            prompt,
         )
-        self._transfers = Transfers(desk, spool, self._pool, settings.silence_seconds, settings.most_upload_bytes)
+        self._transfers = Transfers(
+            desk, spool, self._pool, settings.silence_seconds, settings.most_upload_bytes, prompt
+        )
         self._server: Any = None
         self._shown: ShownCertificate | None = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -116,7 +120,7 @@ class Gateway:
         if stream is None or self._loop.loop.is_closed():
             return False
         body = self._enclosures.encoded(device, message)
-        self._loop.loop.call_soon_threadsafe(stream.put_encoded, body, is_last(message))
+        self._loop.soon(stream.put_encoded, body, is_last(message))
         return True
 
     def connected(self) -> set[DeviceId]:

@@ -27,11 +27,12 @@ class GroupCommit:
         self._thread = threading.Thread(target=self._work, name="covey-intake", daemon=True)
         self._thread.start()
 
-    def keep(self, arrival: Arrival) -> bool:
-        """What the store says of this arrival, once it is durable."""
+    def begin(self, arrival: Arrival) -> Future[bool]:
+        """What the store says of this arrival, once it is durable. It cannot be called off."""
         future: Future[bool] = Future()
+        future.set_running_or_notify_cancel()
         self._queue.put((arrival, future))
-        return future.result()
+        return future
 
     def close(self) -> None:
         """Store what waits, and stop."""

@@ -27,7 +27,6 @@ from device_sdk.wire.messages import (
 )
 from device_sdk.wire.task_terms import mechanism_of, released_shapes
 from privacy.receipt_desk import MemoryShelf, ReceiptDesk
-from privacy.receipts import Receipt
 from privacy.tensor_shapes import size_of
 from server_kit.cohort_tree import lineage
 from server_kit.daemon import norms
@@ -35,15 +34,17 @@ from server_kit.daemon.blacklist import Blacklist
 from server_kit.daemon.group_commit import GroupCommit
 from server_kit.daemon.presence import Presence
 from server_kit.daemon.refusals import Misconduct
+from server_kit.daemon.release_receipts import receipt_in
 from server_kit.interfaces import CheckIn
 from server_kit.store.protocol import Arrival, TaskRecord, TaskState
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from concurrent.futures import Future
 
     from device_sdk.wire.messages import CheckIn as WireCheckIn
     from device_sdk.wire.messages import Decline, DeviceId, GridEncoding, ReleaseHeader, ServerMessage
     from privacy.keys import SigningKey
+    from privacy.receipts import Receipt
     from server_kit.daemon.blacklist import Leniency
     from server_kit.daemon.feedback_mac import FeedbackSeal
     from server_kit.daemon.model_shelf import ModelShelf
@@ -75,6 +76,8 @@ class Told:
     """The round that each cohort is in: a task of an earlier one is not worth beginning."""
     out_when_due: dict[str, int] = field(default_factory=dict)
     """How many devices may still be out when a cohort's round can end."""
+    wake_from: float = 0
+    """With fewer waiting devices the coordinator has nothing to do, and is not woken by one more."""
 
 
 class LiveDesk:
@@ -156,14 +159,15 @@ class LiveDesk:
         task = self._still_to_do(device)
         if task is not None:
             return task
-        if self._clock() < self._declined.get(device, 0.0):
+        if self._has_declined(device):
             # It would only decline again.
             return ComeBack(_PAUSE_SECONDS)
         claimed = self._claimed(device, check_in.affinity)
+        if claimed is None and not self.blacklist.is_banned(device, self._round):
+            self.blacklist.strike(device, self._round, self._clock())
         if self.blacklist.is_banned(device, self._round):
             return ComeBack(_BAN_SECONDS)
-        self.presence.ready(claimed)
-        self._wake()
+        self._ready(claimed or CheckIn(device))
         return None
 
     def decline(self, device: DeviceId, decline: Decline) -> None:
@@ -191,7 +195,7 @@ class LiveDesk:
     # desk.Releases
 
     def announce(self, device: DeviceId, header: ReleaseHeader) -> UploadAccepted | None:
-        receipt = Receipt.from_json(header.receipt)
+        receipt = receipt_in(header.receipt)
         if self._last_receipt(receipt.device_key) == receipt:
             return UploadAccepted(self._countersigned(receipt), repeated=True)
         if isinstance(header, UpdateHeader):
@@ -199,17 +203,39 @@ class LiveDesk:
         return None
 
     def accept(self, device: DeviceId, header: ReleaseHeader, parcel: Parcel) -> UploadAccepted:
-        receipt = Receipt.from_json(header.receipt)
-        enrolled = self._store.register.find(device)
-        if enrolled is None:
-            raise Refused(ErrorCode.NOT_ENROLLED, "this server does not know the device; nothing was taken")
+        while True:
+            answer, storing = self.begin_accept(device, header, parcel)
+            if storing is None or storing.result():
+                return answer
+            # What we knew is outdated: the store is asked next time.
+            self._newest.pop(receipt_in(header.receipt).device_key, None)
+
+    # desk.Prompt
+
+    def waits(self, device: DeviceId, check_in: WireCheckIn) -> bool:
+        if device in self._out or self._has_declined(device):
+            return False
+        claimed = self._claimed(device, check_in.affinity)
+        if claimed is None or self.blacklist.is_banned(device, self._round):
+            return False
+        self._ready(claimed)
+        return True
+
+    def begin_accept(
+        self, device: DeviceId, header: ReleaseHeader, parcel: Parcel
+    ) -> tuple[UploadAccepted, Future[bool] | None]:
+        receipt = receipt_in(header.receipt)
         if isinstance(header, UpdateHeader):
             self._check_length(self._task_of(device, header), header.encoding, parcel)
-        payload = parcel.read() if parcel.path is None else parcel.path
-        shelf = _Keeping(self, device, header, payload)
+        shelf = _Checking(self)
         receipts = ReceiptDesk(self._identity.server, self._identity.key, shelf)
-        accepted = receipts.accept(receipt, header.payload.sha256.hex(), enrolled.ledger_key)
-        return UploadAccepted(accepted.countersignature.to_json(), accepted.repeated)
+        # The key that it names is the enrolled one: the gateway has looked.
+        accepted = receipts.accept(receipt, header.payload.sha256.hex(), receipt.device_key)
+        answer = UploadAccepted(accepted.countersignature.to_json(), accepted.repeated)
+        if accepted.repeated:
+            return answer, None
+        payload = parcel.read() if parcel.path is None else parcel.path
+        return answer, self._commit.begin(Arrival(device, header, receipt, shelf.after, payload))
 
     # Inside
 
@@ -223,23 +249,14 @@ class LiveDesk:
         known = self._newest.get(device_key)
         return self._store.last_receipt(device_key) if known is None else known
 
-    def _keep(self, arrival: Arrival) -> bool:
-        """Store a release with its receipt; whether it was the next."""
-        key = arrival.receipt.device_key
-        if len(self._newest) >= _MOST_KNOWN_RECEIPTS:
-            self._newest.clear()
-        kept = self._commit.keep(arrival)
-        if kept:
-            self._newest[key] = arrival.receipt
-        else:
-            self._newest.pop(key, None)
-        return kept
-
     def _countersigned(self, receipt: Receipt) -> bytes:
         return ReceiptDesk(self._identity.server, self._identity.key, MemoryShelf()).countersign(receipt).to_json()
 
     def _kept(self, arrivals: Sequence[Arrival]) -> None:
+        if len(self._newest) >= _MOST_KNOWN_RECEIPTS:
+            self._newest.clear()
         for arrival in arrivals:
+            self._newest[arrival.receipt.device_key] = arrival.receipt
             if isinstance(arrival.header, UpdateHeader):
                 self._forget(arrival.device, arrival.header.task)
             self._arrived(arrival)
@@ -267,17 +284,23 @@ class LiveDesk:
             if device in self._out and self._out[device].task == task:
                 del self._out[device]
 
-    def _claimed(self, device: DeviceId, claim: AffinityClaim | None) -> CheckIn:
-        """What a device asks for. A reward counts only with the server's own word that it was there."""
+    def _has_declined(self, device: DeviceId) -> bool:
+        return self._clock() < self._declined.get(device, 0.0)
+
+    def _ready(self, claimed: CheckIn) -> None:
+        self.presence.ready(claimed)
+        if self.presence.is_worth_a_look(self.told.wake_from):
+            self._wake()
+
+    def _claimed(self, device: DeviceId, claim: AffinityClaim | None) -> CheckIn | None:
+        """What a device asks for. A reward counts only with the server's own word for it; None: that is forged."""
         if claim is None:
             return CheckIn(device)
         evidence = claim.evidence
         if evidence is None or evidence.cohort not in lineage(claim.cohort):
             return CheckIn(device, claim.cohort)
         if not self._seal.holds(device, evidence):
-            if not self.blacklist.is_banned(device, self._round):
-                self.blacklist.strike(device, self._round, self._clock())
-            return CheckIn(device)
+            return None
         # What was said about a cohort's sub-clusters says nothing about those of its children.
         sub_cluster = evidence.sub_cluster if evidence.cohort == claim.cohort else None
         return CheckIn(device, claim.cohort, sub_cluster, claim.reward)
@@ -327,14 +350,13 @@ def _pieces(parcel: Parcel, width_bytes: int) -> Iterator[bytes]:
             yield piece
 
 
-@dataclass(frozen=True)
-class _Keeping:
-    """The store's receipts as `ReceiptDesk` wants them, for one release: its receipt is added with its bytes."""
+@dataclass
+class _Checking:
+    """The store's receipts as `ReceiptDesk` wants them. One that is to be added is stored later, with its bytes."""
 
     desk: LiveDesk
-    device: DeviceId
-    header: ReleaseHeader
-    payload: bytes | Path
+    after: Receipt | None = None
+    """Which must still be the newest then."""
 
     def last(self, device_key: bytes) -> Receipt | None:
         return self.desk._last_receipt(device_key)
@@ -343,4 +365,6 @@ class _Keeping:
         return self.desk._store.find_receipt(device_key, sequence)
 
     def add(self, receipt: Receipt, after: Receipt | None) -> bool:
-        return self.desk._keep(Arrival(self.device, self.header, receipt, after, self.payload))
+        del receipt
+        self.after = after
+        return True

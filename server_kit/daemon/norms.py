@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,7 @@ from privacy.packing import unpack_array
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from device_sdk.wire.messages import GridEncoding, Task
+    from device_sdk.wire.messages import GridEncoding, LocalObjective, PrivacyTerms, Task, TensorSpec
 
 _MORE_RECORDS = 10
 """How many times more records a device may hold than the sampling rate was made for."""
@@ -29,13 +30,18 @@ def longest(task: Task) -> float:
     Noise of deviation s on d coordinates is about s·√d long. A round of DP-SGD adds up its steps, and in each of them
     at most all of a device's records are clipped and summed: as many as the sampling rate was made for, or some more.
     """
-    terms, size = task.privacy, sum(math.prod(spec.shape) for spec in task.model.tensors)
+    return _longest(task.model.tensors, task.objective, task.privacy, mechanism_of(task).step)
+
+
+@lru_cache(maxsize=16)  # the same for all tasks of many rounds
+def _longest(tensors: tuple[TensorSpec, ...], objective: LocalObjective, terms: PrivacyTerms, step: float) -> float:
+    size = sum(math.prod(spec.shape) for spec in tensors)
     clip, noise = float(Fraction(terms.clip_norm)), float(Fraction(terms.noise_multiplier))
     spread = noise * clip * (math.sqrt(size) + _DEVIATIONS)
-    rounding = mechanism_of(task).step * math.sqrt(size)
+    rounding = step * math.sqrt(size)
     if not isinstance(terms, RecordLevelTerms):
         return clip + spread + rounding
-    batch, objective = float(Fraction(terms.expected_batch_size)), task.objective
+    batch = float(Fraction(terms.expected_batch_size))
     records = _MORE_RECORDS * batch / float(Fraction(terms.sampling_rate))
     reach = objective.learning_rate / (1 - objective.momentum) * (objective.steps or 0)
     return reach * (records * clip + spread) / batch + rounding

@@ -14,13 +14,15 @@ class Presence:
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._here: dict[DeviceId, CheckIn | None] = {}
+        self._here: set[DeviceId] = set()
+        self._waiting: dict[DeviceId, CheckIn] = {}
         self._newcomers: set[DeviceId] = set()
 
     def came(self, device: DeviceId) -> None:
         """Its stream is open; it has not said yet that it is ready."""
         with self._mutex:
-            self._here[device] = None
+            self._here.add(device)
+            self._waiting.pop(device, None)
             self._newcomers.add(device)
 
     def taken_newcomers(self) -> set[DeviceId]:
@@ -33,22 +35,31 @@ class Presence:
         """It waits for work."""
         with self._mutex:
             if check_in.device in self._here:
-                self._here[check_in.device] = check_in
+                self._waiting[check_in.device] = check_in
 
     def busy(self, device: DeviceId) -> None:
         """It was given something to do."""
         with self._mutex:
-            if device in self._here:
-                self._here[device] = None
+            self._waiting.pop(device, None)
 
     def gone(self, device: DeviceId) -> None:
         with self._mutex:
-            self._here.pop(device, None)
+            self._here.discard(device)
+            self._waiting.pop(device, None)
 
     def waiting(self) -> dict[DeviceId, CheckIn]:
         """Who waits, by name, and what each asked for."""
         with self._mutex:
-            return {device: check_in for device, check_in in sorted(self._here.items()) if check_in is not None}
+            return dict(sorted(self._waiting.items()))
+
+    def num_waiting(self) -> int:
+        with self._mutex:
+            return len(self._waiting)
+
+    def is_worth_a_look(self, fewest_waiting: float) -> bool:
+        """Whether so many wait, or someone has come whom nobody has looked at yet."""
+        with self._mutex:
+            return bool(self._newcomers) or len(self._waiting) >= fewest_waiting
 
     def here(self) -> set[DeviceId]:
         with self._mutex:

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING
 
 from server_kit import event_log
 from server_kit.config import check_policy
-from server_kit.daemon.child import WRONG_SETTINGS, Signals, child_environment, command_of, read_again, worker_name
+from server_kit.daemon.child import (
+    WRONG_SETTINGS,
+    Signals,
+    child_environment,
+    command_of,
+    not_before_heeded,
+    read_again,
+    worker_name,
+)
 from server_kit.errors import StoreError
 from server_kit.metrics import Meter
 from server_kit.store.bell import Bell
@@ -48,6 +56,7 @@ class Managed:
     arguments: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
+    starts: int = 0
     failures: int = 0
 
     @property
@@ -119,8 +128,10 @@ class Supervisor:
     def _start(self, child: Managed) -> None:
         reading, _ = self._lifeline
         command = command_of(child.module, self.home.directory, reading, *child.arguments)
-        child.process = subprocess.Popen(command, pass_fds=(reading,), env=child_environment())
+        with not_before_heeded():
+            child.process = subprocess.Popen(command, pass_fds=(reading,), env=child_environment())
         child.started_at = time.monotonic()
+        child.starts += 1
         log.info("started a process", extra={"child": child.name, "pid": child.process.pid})
 
     def _bury(self) -> None:
@@ -135,7 +146,9 @@ class Supervisor:
                 continue
             child.failures += 1
             self.meter.count("covey_restarts_total", process=child.name.partition("-")[0])
-            if code == WRONG_SETTINGS and child.name == "coordinator" and child.failures == 1:
+            # Later on an observer is tried again: a federation trains without its dashboard too.
+            is_needed = child.name == "coordinator" or (child.name == "observer" and child.starts == 1)
+            if code == WRONG_SETTINGS and is_needed and child.failures == 1:
                 # Its own log line has said why.
                 self.exit_code = 1
                 self.signals.stop.set()

@@ -16,17 +16,21 @@ from device_sdk.wire.errors import PayloadMismatch, Refused
 from device_sdk.wire.messages import CHUNK_BYTES, Chunk, DownloadRequest, ErrorCode, UploadFrom
 from device_sdk.wire.signing import check_release
 from privacy.errors import ReceiptRefused
-from privacy.receipts import Receipt, Refusal
-from server_kit.daemon.calls import begin_answer, blocking, in_time
+from privacy.receipts import Refusal
+from server_kit.daemon.calls import awaited, begin_answer, blocking, in_time
 from server_kit.daemon.refusals import REFUSALS
+from server_kit.daemon.release_receipts import receipt_in
 from server_kit.daemon.spool import Parcel
 from server_kit.daemon.taking_in import TakingIn
 
 if TYPE_CHECKING:
     from device_sdk.wire.messages import Delivery, DeviceId, ReleaseHeader, UploadAccepted, UploadReply
-    from server_kit.daemon.desk import Desk
+    from server_kit.daemon.desk import Desk, Prompt
     from server_kit.daemon.register import EnrolledDevice
     from server_kit.daemon.spool import Intake, Spool
+
+_SMALL_BYTES = 1 << 16
+"""What has no more is checked in less time than a thread takes to wake."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Transfers:
     pool: ThreadPoolExecutor
     silence_seconds: float
     most_upload_bytes: int
+    prompt: Prompt | None = None
     _under_way: dict[DeviceId, asyncio.Task[Parcel]] = field(default_factory=dict)
 
     async def download(self, device: DeviceId, body: bytes, context: Any) -> None:
@@ -58,18 +63,26 @@ class Transfers:
 
     async def deliver(self, enrolled: EnrolledDevice, body: bytes) -> bytes:
         """Take in a release of one piece."""
-        return codec.encode(await blocking(self.pool, self._take, enrolled, codec.decode_delivery(body)))
+        delivery = codec.decode_delivery(body)
+        accepted: UploadAccepted | None = None
+        if self.prompt is not None and len(delivery.chunk.data) <= _SMALL_BYTES:
+            accepted = await self._take_promptly(self.prompt, enrolled, delivery)
+        if accepted is None:
+            accepted = await blocking(self.pool, self._take, enrolled, delivery)
+        return codec.encode(accepted)
+
+    async def _take_promptly(
+        self, prompt: Prompt, enrolled: EnrolledDevice, delivery: Delivery
+    ) -> UploadAccepted | None:
+        known = self._announce(enrolled, delivery.header)
+        if known is not None:
+            return known
+        answer, storing = prompt.begin_accept(enrolled.device, delivery.header, _whole(delivery))
+        return answer if storing is None or await awaited(storing) else None
 
     def _take(self, enrolled: EnrolledDevice, delivery: Delivery) -> UploadAccepted:
-        header, piece = delivery.header, delivery.chunk
-        accepted = self._announce(enrolled, header)
-        if accepted is not None:
-            return accepted
-        if piece.offset or len(piece.data) != header.payload.size_bytes:
-            raise Refused(ErrorCode.OUT_OF_ORDER, "a delivery holds all of its release and no more; it was not used")
-        if hashlib.sha256(piece.data).digest() != header.payload.sha256:
-            raise PayloadMismatch("the bytes of this upload are not those that were announced; they were thrown away")
-        return self.desk.accept(enrolled.device, header, Parcel(header.payload, memoryview(piece.data)))
+        known = self._announce(enrolled, delivery.header)
+        return known or self.desk.accept(enrolled.device, delivery.header, _whole(delivery))
 
     async def _blob(self, device: DeviceId, request: DownloadRequest) -> memoryview:
         content = await blocking(self.pool, self.desk.blob, device, request.sha256)
@@ -95,7 +108,7 @@ class Transfers:
                 f"an upload has at most {self.most_upload_bytes} bytes and this one declares more; none were taken",
             )
         check_release(header, enrolled.device, enrolled.signing_key)
-        receipt = Receipt.from_json(header.receipt)
+        receipt = receipt_in(header.receipt)
         declared = (receipt.device_key, receipt.payload_hash, receipt.sequence, receipt.head)
         if declared != (enrolled.ledger_key, header.payload.sha256.hex(), header.sequence, header.ledger_head):
             raise ReceiptRefused("this receipt is for another release; it was not counted", Refusal.OTHER_PAYLOAD)
@@ -171,6 +184,16 @@ class Transfers:
 
     async def _reply(self, context: Any, reply: UploadReply) -> None:
         await in_time(context.write(codec.encode_upload_reply(reply)), self.silence_seconds)
+
+
+def _whole(delivery: Delivery) -> Parcel:
+    """The bytes of a release that came in one piece, if they are those that were announced."""
+    header, piece = delivery.header, delivery.chunk
+    if piece.offset or len(piece.data) != header.payload.size_bytes:
+        raise Refused(ErrorCode.OUT_OF_ORDER, "a delivery holds all of its release and no more; it was not used")
+    if hashlib.sha256(piece.data).digest() != header.payload.sha256:
+        raise PayloadMismatch("the bytes of this upload are not those that were announced; they were thrown away")
+    return Parcel(header.payload, memoryview(piece.data))
 
 
 def _only_within(task: asyncio.Task[Any]) -> bool:

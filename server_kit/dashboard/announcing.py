@@ -9,15 +9,11 @@ from server_kit.dashboard.access import SECRET, make_token
 if TYPE_CHECKING:
     from server_kit.daemon.federation_home import Home
 
-_ANYWHERE = ("0.0.0.0", "::", "[::]")  # noqa: S104 - compared with, not bound to
-
 
 def announced(home: Home) -> str:
     """One line. Where other machines reach the status port, a token is made, and shown in the line of that start."""
     listen = home.config.listen
-    address = listen.status_address
-    host = listen.hosts[0] if address.host in _ANYWHERE else address.host
-    page = f"dashboard: http://{f'[{host}]' if ':' in host else host}:{address.port}/"
+    page = f"dashboard: {listen.dashboard}"
     if listen.status_is_local:
         return page
     token = make_token(home.secrets)

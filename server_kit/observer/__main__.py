@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 from typing import TYPE_CHECKING
 
 import uvicorn
 
 from server_kit.daemon.child import run_child
+from server_kit.errors import InvalidSetting
 from server_kit.event_log import set_level
 from server_kit.metrics import Meter
 from server_kit.observer.app import create_app
@@ -16,6 +18,7 @@ from server_kit.observer.app import create_app
 if TYPE_CHECKING:
     from types import FrameType
 
+    from device_sdk.wire.invitation import Address
     from server_kit.daemon.child import Child
 
 
@@ -37,8 +40,20 @@ def observe(child: Child) -> None:
         timeout_graceful_shutdown=2,
         limit_concurrency=64,
     )
-    with Meter(child.name).publishing(home.run):
-        uvicorn.Server(config).run()
+    with _listening(address) as door, Meter(child.name).publishing(home.run):
+        uvicorn.Server(config).run(sockets=[door])
+
+
+def _listening(address: Address) -> socket.socket:
+    """A port that is ours before anything is built on it; uvicorn would only exit."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        return socket.create_server((address.host, address.port), family=family)
+    except OSError as error:
+        raise InvalidSetting(
+            f"[listen] status: {address} cannot be listened at ({error.strerror}); stop what does, or name another "
+            "port; nothing is shown there"
+        ) from error
 
 
 if __name__ == "__main__":

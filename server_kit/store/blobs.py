@@ -68,7 +68,8 @@ class LocalBlobs:
     def put(self, name: str, content: bytes | Path | Iterable[bytes]) -> None:
         target = self.path(name)
         with unavailable():
-            make_directory(target.parent)
+            if not target.parent.is_dir():
+                make_directory(target.parent)
             if not (isinstance(content, Path) and _moved(content, target)):
                 _write_aside(target, content)
             sync_directory(target.parent)
@@ -90,11 +91,10 @@ class LocalBlobs:
         return self.path(name).is_file()
 
     def list(self, prefix: str = "") -> list[str]:
-        folder = self._directory / prefix.rpartition("/")[0]
+        folder = prefix.rpartition("/")[0]
         with unavailable():
-            files = [path for path in folder.rglob("*") if not path.name.startswith(".") and path.is_file()]
-        names = (path.relative_to(self._directory).as_posix() for path in files)
-        return sorted(name for name in names if name.startswith(prefix))
+            names = _files_below(self._directory / folder, f"{folder}/" if folder else "")
+            return sorted(name for name in names if name.startswith(prefix))
 
     def delete(self, name: str) -> None:
         with unavailable():
@@ -179,6 +179,19 @@ class RemoteBlobs:
                 self._files.rm_file(place)
             raise
         file.close()
+
+
+def _files_below(folder: Path | str, prefix: str) -> Iterator[str]:
+    """The names of all files that are no drafts, each after `prefix`; a folder that is not there has none."""
+    try:
+        entries = list(os.scandir(folder))
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _files_below(entry.path, f"{prefix}{entry.name}/")
+        elif not entry.name.startswith(".") and entry.is_file():
+            yield f"{prefix}{entry.name}"
 
 
 def _checked(name: str) -> str:

@@ -144,6 +144,10 @@ class MemoryStore:
     def invitations(self) -> MemoryInvitations:
         return self._invitations
 
+    def sweep(self) -> int:
+        """Nothing outlives the process."""
+        return 0
+
     def close(self) -> None:
         """Nothing is open."""
 

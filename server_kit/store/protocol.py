@@ -337,4 +337,7 @@ class Store(Intake, Rounds, Leases, Lookout, Protocol):
     @property
     def invitations(self) -> InvitationStore: ...
 
+    def sweep(self) -> int:
+        """Delete what processes that died have left behind; how many updates that was."""
+
     def close(self) -> None: ...

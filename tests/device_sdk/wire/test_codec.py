@@ -22,6 +22,7 @@ from device_sdk.wire import chunk_bytes, codec, schema
 from device_sdk.wire import messages as m
 from device_sdk.wire._generated.federation_descriptor import SERIALIZED
 from device_sdk.wire.errors import MalformedMessage, TooLarge, WrongVersion
+from device_sdk.wire.fields import Nested, Shared
 from tests.device_sdk.wire import examples, golden, regenerate, strategies
 
 CASES = list(golden.cases())
@@ -53,6 +54,30 @@ def test_every_field_of_every_message_has_bounds_and_a_place_in_the_schema():
         one_ofs = {one_of.name for one_of in codec._twin(cls.__name__).DESCRIPTOR.oneofs if one_of.name[0] != "_"}
         described = {field.name for field in codec._twin(cls.__name__).DESCRIPTOR.fields}
         assert set(kinds) <= described | one_ofs, cls
+
+
+@given(strategies.of(m.Task), strategies.of(m.Task))
+def test_what_tasks_share_is_spelt_and_read_as_if_each_stood_alone(first, second):
+    mixed = replace(second, model=first.model, objective=first.objective, privacy=first.privacy)
+    tasks = [first, second, mixed, first, replace(mixed, model=replace(mixed.model))]
+    written = [codec.encode(task) for task in tasks]
+    with pytest.MonkeyPatch.context() as alone:
+        alone.setattr(Shared, "read", Nested.read)
+        alone.setattr(Shared, "write", Nested.write)
+        assert written == [codec.encode(task) for task in tasks]
+        assert [codec.decode(m.Task, body) for body in written] == tasks
+    assert [codec.decode(m.Task, body) for body in written] == tasks
+
+
+def test_a_model_out_of_bounds_is_refused_however_often_it_comes():
+    good, bad = examples.TASK, codec._twin("Task").FromString(codec.encode(examples.TASK))
+    bad.model.blob.sha256 = b"short"
+    for _ in range(3):
+        assert codec.decode(m.Task, codec.encode(good)) == good
+        with pytest.raises(MalformedMessage):
+            codec.decode(m.Task, bad.SerializeToString())
+        with pytest.raises(MalformedMessage):
+            codec.encode(replace(good, model=replace(good.model, blob=m.Blob(b"short", good.model.blob.size_bytes))))
 
 
 @pytest.mark.parametrize(("name", "message", "encode", "decode", "type_name"), CASES, ids=IDS)

@@ -18,8 +18,8 @@ LINE = of_cohort("0")
 VALUES = 50_000
 
 
-def checkpoints_in(home: Path) -> Checkpoints:
-    return Checkpoints(LocalBlobs(home / "blobs"), home / "scratch")
+def checkpoints_in(home: Path, small_bytes: int = 0) -> Checkpoints:
+    return Checkpoints(LocalBlobs(home / "blobs"), home / "scratch", small_bytes=small_bytes)
 
 
 def state(number: int) -> dict[str, Any]:
@@ -46,9 +46,9 @@ def newest(home: Path) -> Found | None:
         return None
 
 
-def works(home: Path) -> None:
+def works(home: Path, small_bytes: int = 0) -> None:
     """Take up the newest and write three more."""
-    checkpoints = checkpoints_in(home)
+    checkpoints = checkpoints_in(home, small_bytes)
     found = newest(home)
     start = 0 if found is None else int(unpack(found.packed)["round"])
     tell(home, start)
@@ -56,6 +56,11 @@ def works(home: Path) -> None:
         name = checkpoints.write(LINE, number, pack(state(number)))
         tell(home, number)
         checkpoints.prune(LINE, {name})
+
+
+def works_in_memory(home: Path) -> None:
+    """The same with checkpoints that need no draft."""
+    works(home, small_bytes=1 << 20)
 
 
 class InPlace(LocalBlobs):
@@ -72,7 +77,7 @@ class InPlace(LocalBlobs):
 
 
 def works_in_place(home: Path) -> None:
-    checkpoints = Checkpoints(InPlace(home / "blobs"), home / "scratch")
+    checkpoints = Checkpoints(InPlace(home / "blobs"), home / "scratch", small_bytes=0)
     for number in range(1, 4):
         checkpoints.write(LINE, number, pack(state(number)))
         tell(home, number)

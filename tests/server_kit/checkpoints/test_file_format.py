@@ -20,7 +20,7 @@ from server_kit.checkpoints import (
     unpack_federation,
     unpack_folded,
 )
-from server_kit.checkpoints.file_format import read_file, write_file
+from server_kit.checkpoints.file_format import file_bytes, read_file, write_file
 from server_kit.errors import CheckpointTooNew, CorruptCheckpoint, StoreUnavailable
 from tests.server_kit.engine.worlds import same
 
@@ -32,10 +32,13 @@ STATE: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def written(tmp_path: Path) -> Path:
+@pytest.fixture(params=["to a file", "in memory"])
+def written(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     path = tmp_path / "checkpoint"
-    write_file(path, pack(STATE), NAME)
+    if request.param == "in memory":
+        path.write_bytes(file_bytes(pack(STATE), NAME))
+    else:
+        write_file(path, pack(STATE), NAME)
     return path
 
 

@@ -26,9 +26,9 @@ def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Blobs:
     return open_blobs(tmp_path / "blobs" if request.param == "directory" else f"memory://{tmp_path}")
 
 
-@pytest.fixture
-def checkpoints(blobs: Blobs, tmp_path: Path) -> Checkpoints:
-    return Checkpoints(blobs, tmp_path / "scratch")
+@pytest.fixture(params=["in memory", "aside"])
+def checkpoints(blobs: Blobs, tmp_path: Path, request: pytest.FixtureRequest) -> Checkpoints:
+    return Checkpoints(blobs, tmp_path / "scratch", small_bytes=1 << 20 if request.param == "in memory" else 0)
 
 
 def write(checkpoints: Checkpoints, number: int, line: str = LINE) -> str:
@@ -147,8 +147,9 @@ def test_what_is_newer_than_the_store_knows_neither_goes_nor_counts(checkpoints)
     assert checkpoints.prune(LINE, (), keep=1) == names[2:-1]
 
 
-def test_a_checkpoint_is_private_and_its_draft_is_gone(tmp_path):
-    checkpoints = Checkpoints(LocalBlobs(tmp_path / "blobs"), tmp_path / "scratch")
+@pytest.mark.parametrize("small_bytes", [0, 1 << 20])
+def test_a_checkpoint_is_private_and_its_draft_is_gone(tmp_path, small_bytes):
+    checkpoints = Checkpoints(LocalBlobs(tmp_path / "blobs"), tmp_path / "scratch", small_bytes=small_bytes)
     path = checkpoints.blobs.path(write(checkpoints, 1))
     assert path is not None
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -160,7 +161,8 @@ def drafts(scratch: Path) -> list[str]:
     return [path.relative_to(scratch).as_posix() for path in scratch.rglob("*") if path.is_file()]
 
 
-def test_drafts_of_the_dead_do_not_pile_up_and_those_of_the_living_stay(checkpoints, tmp_path):
+def test_drafts_of_the_dead_do_not_pile_up_and_those_of_the_living_stay(blobs, tmp_path):
+    checkpoints = Checkpoints(blobs, tmp_path / "scratch", small_bytes=0)
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     half = {
@@ -182,8 +184,9 @@ def little_room() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_full_disk_costs_the_new_checkpoint_and_no_other(tmp_path, request):
-    checkpoints = Checkpoints(LocalBlobs(tmp_path / "blobs"), tmp_path / "scratch")
+@pytest.mark.parametrize("small_bytes", [0, 1 << 20])
+def test_a_full_disk_costs_the_new_checkpoint_and_no_other(tmp_path, request, small_bytes):
+    checkpoints = Checkpoints(LocalBlobs(tmp_path / "blobs"), tmp_path / "scratch", small_bytes=small_bytes)
     before = write(checkpoints, 1)
     request.getfixturevalue("little_room")
     with pytest.raises(CheckpointNotWritten, match=r"cohort-0\.1 .*those before it are untouched"):

@@ -35,14 +35,14 @@ def check(home: Path) -> None:
     assert torch.equal(state["model"], torch.full((VALUES,), float(found.number)))
 
 
-def kill_at_lines(nursery: Nursery, home: Path, every: int) -> None:
-    lines = nursery.live("works", fresh(home / "whole")).lines
+def kill_at_lines(nursery: Nursery, home: Path, every: int, life: str) -> None:
+    lines = nursery.live(life, fresh(home / "whole")).lines
     assert lines > 20
     for line in range(1, lines + 1, every):
         place = fresh(home / str(line))
-        assert nursery.live("works", place, kill_at=line).code == KILLED
+        assert nursery.live(life, place, kill_at=line).code == KILLED
         check(place)
-        assert nursery.live("works", place).code == 0
+        assert nursery.live(life, place).code == 0
         check(place)
 
 
@@ -51,13 +51,15 @@ def fresh(home: Path) -> Path:
     return home
 
 
-def test_a_kill_at_lines_that_make_files_durable_leaves_the_old_or_the_new(nursery, tmp_path):
-    kill_at_lines(nursery, tmp_path, every=11)
+@pytest.mark.parametrize("life", ["works", "works_in_memory"])
+def test_a_kill_at_lines_that_make_files_durable_leaves_the_old_or_the_new(nursery, tmp_path, life):
+    kill_at_lines(nursery, tmp_path, 11, life)
 
 
 @pytest.mark.stress
-def test_a_kill_at_every_such_line(nursery, tmp_path):
-    kill_at_lines(nursery, tmp_path, every=1)
+@pytest.mark.parametrize("life", ["works", "works_in_memory"])
+def test_a_kill_at_every_such_line(nursery, tmp_path, life):
+    kill_at_lines(nursery, tmp_path, 1, life)
 
 
 def random_kills(nursery: Nursery, home: Path, seed: int, kills: int) -> int:

@@ -39,6 +39,7 @@ class TestLooking:
         assert "1 replayed" in ran.out
         assert "87.5%" in ran.out
         assert "of 8 spent by the device that spent" in ran.out
+        assert f"{shared.config.listen.dashboard} once the server runs" in ran.out
 
     def test_status_knows_that_a_daemon_runs(self, run, shared):
         with shared.running():

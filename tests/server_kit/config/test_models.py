@@ -58,6 +58,12 @@ def test_a_module_in_the_federations_folder_is_found(own, tmp_path):
     assert initial_model(target, 0, tmp_path).layout.size == 8
 
 
+def test_a_module_where_the_command_is_run_is_found_from_any_federation(own, tmp_path, monkeypatch):
+    target = own("import torch\n\ndef build():\n    return torch.nn.Linear(3, 2)\n")
+    monkeypatch.chdir(tmp_path)
+    assert initial_model(target, 0, tmp_path / "federation").layout.size == 8
+
+
 def test_arrays_will_do(own, tmp_path):
     target = own(
         "import numpy as np\n\ndef build():\n    return {'w': np.arange(6.0).reshape(2, 3), 'b': np.ones(2)}\n"

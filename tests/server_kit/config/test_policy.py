@@ -112,5 +112,5 @@ def test_dp_sgd_without_steps_is_refused():
 
 
 def test_an_unknown_preset_is_refused_with_the_nearest():
-    with pytest.raises(InvalidSetting, match="did you mean 'covey'"):
+    with pytest.raises(InvalidSetting, match=r"server.toml \[federation\]: unknown preset .* did you mean 'covey'"):
         check_policy(config("[federation]\npreset = 'cove'\n"))

@@ -131,8 +131,8 @@ def test_what_is_stored_is_acknowledged_even_if_nobody_could_be_woken():
     store = MemoryStore()
     asked(store, "a", "b")
     commit = GroupCommit(store, lambda: 1.0, fail)
-    assert commit.keep(update("a", "a"))
-    assert commit.keep(update("b", "b"))
+    assert commit.begin(update("a", "a")).result()
+    assert commit.begin(update("b", "b")).result()
     commit.close()
     assert {task.state for task in store.tasks()} == {TaskState.ARRIVED}
 

@@ -6,13 +6,17 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from device_sdk.wire.errors import Refused
 from device_sdk.wire.messages import CheckIn, Task
+from server_kit.daemon.child import not_before_heeded
 from server_kit.store.protocol import FoldState, TaskState
 from tests.server_kit.daemon.real_daemon import RealDaemon, wait_until
 from tests.server_kit.daemon.scripted_fleet import Fleet, ScriptedDevice
@@ -112,11 +116,45 @@ def test_a_second_signal_ends_a_daemon_at_once(daemon):
     assert not daemon.pids()
 
 
-def test_a_port_that_is_taken_ends_the_start_with_one_sentence(daemon):
-    with socket.create_server(("127.0.0.1", daemon.ports[0])):
+@pytest.mark.parametrize("door", ["gateway", "status"])
+def test_a_port_that_is_taken_ends_the_start_with_one_sentence(daemon, door):
+    port = daemon.ports[0 if door == "gateway" else 2]
+    with socket.create_server(("127.0.0.1", port)):
         daemon.run()
         assert daemon.wait() == 1
-    assert f"127.0.0.1:{daemon.ports[0]}" in errors(daemon)
+    assert f"[listen] {door}: 127.0.0.1:{port}" in errors(daemon)
+
+
+_IMPORTING = """
+import signal, sys
+print("importing", flush=True)
+sys.stdin.readline()
+signal.signal(signal.SIGHUP, lambda *_: print("heard", flush=True))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("carefully", [True, False])
+def test_a_signal_waits_until_a_process_listens(carefully):
+    with not_before_heeded() if carefully else nullcontext():
+        child = subprocess.Popen(
+            [sys.executable, "-c", _IMPORTING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    with child:
+        assert child.stdout.readline() == "importing\n"
+        child.send_signal(signal.SIGHUP)
+        if not carefully:
+            assert child.wait() == -signal.SIGHUP
+            return
+        child.stdin.write("\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "heard\n"
+        child.stdin.close()
+        assert child.wait() == 0
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & {signal.SIGHUP}
 
 
 def test_a_broken_file_ends_the_start_with_one_sentence(daemon):
