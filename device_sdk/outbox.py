@@ -53,6 +53,8 @@ class Outbox:
         self._channel = channel
         self.updates_sent: set[str] = set()
         """The tasks whose updates the server has acknowledged here."""
+        self.to_be_judged: set[str] = set()
+        """Those of them that the server may still say something about."""
         self.not_wanted: dict[str, Refused] = {}
         """Releases that the server does not take, by round; they were given up."""
 
@@ -86,6 +88,8 @@ class Outbox:
             self._journal.finish(entry.task)  # nobody answers a summary
         else:
             self.updates_sent.add(entry.task)
+            if not accepted.final:
+                self.to_be_judged.add(entry.task)
 
     def _from_server(self, countersignature: bytes) -> Countersignature:
         """What the server says that it has seen; the ledger checks the signatures before it keeps it."""

@@ -297,7 +297,7 @@ class Runtime:
 
     def _expects_feedback(self) -> bool:
         """Whether an update that was sent here is still to be judged; what earlier runs sent is not waited for."""
-        return any(entry.task in self._outbox.updates_sent for entry in self._kept.journal.awaiting_feedback())
+        return any(entry.task in self._outbox.to_be_judged for entry in self._kept.journal.awaiting_feedback())
 
     def _has_done(self, rounds: int | None) -> bool:
         return rounds is not None and self.updates_sent >= rounds

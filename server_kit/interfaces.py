@@ -376,6 +376,8 @@ class Wants:
     """What one summary of a device costs it."""
     choices: bool = False
     """Whether devices are asked to choose between models."""
+    feedback: bool = False
+    """Whether devices will be told how well their updates fit."""
 
 
 class Mixing(Protocol):

@@ -500,6 +500,8 @@ class UploadAccepted:
     countersignature: bytes
     """`privacy.Countersignature.to_json`."""
     repeated: bool = False
+    final: bool = False
+    """No feedback will follow."""
 
 
 UploadRequest = UpdateHeader | SummaryHeader | Chunk

@@ -205,7 +205,7 @@ FIELDS: Mapping[type, Mapping[str, Kind]] = {
     },
     m.Delivery: {"header": _HEADER, "chunk": nested(m.Chunk)},
     m.UploadFrom: {"offset": _OFFSET},
-    m.UploadAccepted: {"countersignature": Bytes(1, 4096), "repeated": Flag()},
+    m.UploadAccepted: {"countersignature": Bytes(1, 4096), "repeated": Flag(), "final": Flag()},
 }
 
 ENVELOPES: Mapping[str, Mapping[str, type]] = {

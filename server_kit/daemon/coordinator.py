@@ -258,6 +258,7 @@ class Coordinator:
         leaves = self.federation.leaves
         told = self.desk.told
         told.cohorts = self.fleet.cohorts(leaves)
+        told.gives_feedback = self.plan.strategy.formation.wants.feedback
         told.open_rounds = {leaf: self._kept.records[leaf].round for leaf in leaves}
         self.meter.gauge("covey_cohorts", len(leaves))
         self.meter.fact("leaves", list(leaves))

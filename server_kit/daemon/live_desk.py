@@ -6,6 +6,7 @@ was pushed. Who is here is known to `Presence` only; devices say it again when t
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from device_sdk.wire.messages import (
     AffinityClaim,
     Cohorts,
     ComeBack,
+    DeclineReason,
     ErrorCode,
     Task,
     UpdateHeader,
@@ -51,8 +53,15 @@ if TYPE_CHECKING:
     from server_kit.daemon.spool import Parcel
     from server_kit.store.protocol import Store
 
+log = logging.getLogger("covey.server")
+
 _PIECE_NUMBERS = 1 << 18
 _MOST_KNOWN_RECEIPTS = 10_000
+_DECLINES = {
+    DeclineReason.NOT_NOW: "a device declined a task for now",
+    DeclineReason.TERMS: "a device declined a task: [privacy] goes beyond its budget or policy",
+    DeclineReason.MODEL: "a device declined a task: its app does not train this model in this way",
+}
 _PAUSE_SECONDS = 60.0
 """For a device that has declined a task."""
 _BAN_SECONDS = 600.0
@@ -78,6 +87,8 @@ class Told:
     """How many devices may still be out when a cohort's round can end."""
     wake_from: float = 0
     """With fewer waiting devices the coordinator has nothing to do, and is not woken by one more."""
+    gives_feedback: bool = True
+    """Whether devices will hear how well their updates fit, and had better wait for it."""
 
 
 class LiveDesk:
@@ -175,6 +186,9 @@ class LiveDesk:
         if record is not None and record.task == decline.task:
             self._declined[device] = self._clock() + _PAUSE_SECONDS
             self._end(record, TaskState.DECLINED)
+            # Whoever has no time now will have it later; terms and models only the operator or the app can mend.
+            level = logging.INFO if decline.reason is DeclineReason.NOT_NOW else logging.WARNING
+            log.log(level, _DECLINES[decline.reason], extra={"device": device, "cohort": record.cohort})
         else:
             self._on_silence(device, decline.task)
             self._wake()
@@ -197,7 +211,7 @@ class LiveDesk:
     def announce(self, device: DeviceId, header: ReleaseHeader) -> UploadAccepted | None:
         receipt = receipt_in(header.receipt)
         if self._last_receipt(receipt.device_key) == receipt:
-            return UploadAccepted(self._countersigned(receipt), repeated=True)
+            return self._accepted(self._countersigned(receipt), repeated=True)
         if isinstance(header, UpdateHeader):
             _check_header(self._task_of(device, header), header)
         return None
@@ -231,13 +245,16 @@ class LiveDesk:
         receipts = ReceiptDesk(self._identity.server, self._identity.key, shelf)
         # The key that it names is the enrolled one: the gateway has looked.
         accepted = receipts.accept(receipt, header.payload.sha256.hex(), receipt.device_key)
-        answer = UploadAccepted(accepted.countersignature.to_json(), accepted.repeated)
+        answer = self._accepted(accepted.countersignature.to_json(), repeated=accepted.repeated)
         if accepted.repeated:
             return answer, None
         payload = parcel.read() if parcel.path is None else parcel.path
         return answer, self._commit.begin(Arrival(device, header, receipt, shelf.after, payload))
 
     # Inside
+
+    def _accepted(self, countersignature: bytes, *, repeated: bool) -> UploadAccepted:
+        return UploadAccepted(countersignature, repeated, final=not self.told.gives_feedback)
 
     @property
     def _round(self) -> int:

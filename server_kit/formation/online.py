@@ -48,7 +48,7 @@ class Online(Never):
 
     @property
     def wants(self) -> Wants:
-        return Wants(updates=True, halves=isinstance(self.rule, Evidence), sketch=self.sketch)
+        return Wants(updates=True, halves=isinstance(self.rule, Evidence), sketch=self.sketch, feedback=True)
 
     def look(self, seen: Seen, memory: Memory, federation: Federated, rng: np.random.Generator) -> Look:
         if not seen.devices:

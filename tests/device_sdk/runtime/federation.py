@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,7 @@ class Federation:
     rounds: int = 3
     altered: Callable[[Task], Task] = lambda task: task
     with_feedback: bool = True
+    says_when_final: bool = True
     tasks: dict[str, Task] = field(default_factory=dict)
     waiting: dict[str, Task] = field(default_factory=dict)
     """Tasks that were handed out and not answered, by device: given again at the next check-in."""
@@ -131,7 +132,7 @@ class Federation:
                 self._fold(self.tasks[header.task], parcel.read())
             if self.with_feedback:
                 self.server.gateway.push(device, feedback_to(header))
-        return accepted
+        return replace(accepted, final=not self.with_feedback and self.says_when_final)
 
     def _next_task(self, device: str, check_in: CheckIn) -> Task:
         number = len(self.tasks) + 1

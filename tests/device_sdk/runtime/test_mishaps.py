@@ -63,6 +63,25 @@ def test_a_connection_that_is_lost_while_training_costs_time_alone(begin, tmp_pa
     check_reconciled(federation, tmp_path / "state")
 
 
+@pytest.mark.parametrize(("says_when_final", "patience_seconds"), [(True, 600.0), (False, 0.5)])
+def test_a_device_that_has_done_its_rounds_waits_only_for_what_may_come(
+    begin, tmp_path, monkeypatch, says_when_final, patience_seconds
+):
+    monkeypatch.setattr("device_sdk.runtime.FEEDBACK_PATIENCE_SECONDS", patience_seconds)
+    federation = begin(rounds=1, with_feedback=False, says_when_final=says_when_final)
+    with federation.enrolled(tmp_path) as device:
+        assert device.run(trainer(), rounds=1, timeout_seconds=60) == 1
+
+
+def test_a_device_that_is_not_told_waits_for_feedback_in_vain(begin, tmp_path, monkeypatch):
+    monkeypatch.setattr("device_sdk.runtime.FEEDBACK_PATIENCE_SECONDS", 600.0)
+    federation = begin(rounds=1, with_feedback=False, says_when_final=False)
+    with federation.enrolled(tmp_path) as device:
+        began = time.monotonic()
+        assert device.run(trainer(), rounds=1, timeout_seconds=5) == 1
+        assert time.monotonic() - began >= 5
+
+
 def test_a_certificate_is_renewed_while_training(begin, tmp_path):
     # Certificates begin ten minutes before they are issued, so two thirds of this one's life are over at once.
     gateway = GatewaySettings(certificate_lifetime=timedelta(days=1))

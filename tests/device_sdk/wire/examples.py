@@ -112,4 +112,5 @@ DELIVERIES = {
 UPLOAD_REPLIES: dict[str, m.UploadReply] = {
     "upload_from": m.UploadFrom(1 << 20),
     "upload_accepted": m.UploadAccepted(b'{"countersignature":2}', repeated=True),
+    "upload_accepted_finally": m.UploadAccepted(b'{"countersignature":3}', final=True),
 }
