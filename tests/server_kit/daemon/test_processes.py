@@ -127,6 +127,7 @@ def test_a_port_that_is_taken_ends_the_start_with_one_sentence(daemon, door):
 
 _IMPORTING = """
 import signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it would be ignored, and that is inherited
 print("importing", flush=True)
 sys.stdin.readline()
 signal.signal(signal.SIGHUP, lambda *_: print("heard", flush=True))
@@ -147,13 +148,13 @@ def test_a_signal_waits_until_a_process_listens(carefully):
         assert child.stdout.readline() == "importing\n"
         child.send_signal(signal.SIGHUP)
         if not carefully:
-            assert child.wait() == -signal.SIGHUP
+            assert child.wait(60) == -signal.SIGHUP
             return
         child.stdin.write("\n")
         child.stdin.flush()
         assert child.stdout.readline() == "heard\n"
         child.stdin.close()
-        assert child.wait() == 0
+        assert child.wait(60) == 0
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & {signal.SIGHUP}
 
 
