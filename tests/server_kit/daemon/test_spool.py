@@ -72,7 +72,8 @@ def test_a_file_that_somebody_changed_does_not_pass(spool, tmp_path):
     intake.add(PIECES[0])
     intake.close()
     (file,) = files(tmp_path)
-    file.write_bytes(b"x" + file.read_bytes()[1:])
+    kept = file.read_bytes()
+    file.write_bytes(bytes([kept[0] ^ 1]) + kept[1:])
     again = opened(spool, ADA, blob_of(PAYLOAD))
     for piece in PIECES[1:]:
         again.add(piece)
