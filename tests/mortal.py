@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 ROOT = Path(__file__).parents[1]
 OURS = (f"{ROOT}/device_sdk/", f"{ROOT}/privacy/")
@@ -29,24 +29,30 @@ class End(NamedTuple):
     lines: int
 
 
-class Nursery:
-    """Begins lives, one at a time. They are forked, so that a life costs milliseconds."""
+class ForkingProcess:
+    """A module of ours that runs as a process and forks a life for each line it is given."""
 
-    def __init__(self, module: str) -> None:
-        self._module = module
+    def __init__(self, *module: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.mortal", module],
+            [sys.executable, "-m", *module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,
         )
 
-    def __enter__(self) -> Nursery:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._process.communicate()
+
+
+class Nursery(ForkingProcess):
+    """Begins lives, one at a time. They are forked, so that a life costs milliseconds."""
+
+    def __init__(self, module: str) -> None:
+        super().__init__("tests.mortal", module)
 
     def live(self, function: str, home: Path, kill_at: int = 0, kill_after_seconds: float = 0.0) -> End:
         """One life of `function(home)`, killed at that line or moment if it gets there."""

@@ -1,7 +1,7 @@
 """A matplotlib figure as a piece of an HTML page: no outside reference, no fixed size, the page's own colours and font.
 
-Figures are drawn in placeholder colours, which become variables of the page's style sheet here, so that the same
-drawing serves light, dark and paper.
+Every colour that figures are drawn in stands for a variable of the page's style sheet and becomes it here, so that the
+same drawing serves light, dark and paper.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def inline(figure: Figure, name: str, title: str, description: str) -> str:
     # Names must be unique on a page, and every figure numbers its parts from one.
     rest = _NAMES.sub(rf"\g<1>{name}-", rest)
     rest = _FONT.sub("font-family: inherit", rest)
-    for placeholder, variable in _VARIABLES.items():
-        rest = rest.replace(placeholder, f"var({variable})")
+    for colour, variable in _VARIABLES.items():
+        rest = rest.replace(colour, f"var({variable})")
     return (
         f'<svg {box.group()} role="img" aria-labelledby="{name}-title {name}-text">'
         f'<title id="{name}-title">{html.escape(title)}</title><desc id="{name}-text">{html.escape(description)}</desc>'

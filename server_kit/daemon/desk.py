@@ -37,7 +37,7 @@ class Attendance(Protocol):
         """A device will not do its task."""
 
     def gone(self, device: DeviceId, *, leaving: bool) -> None:
-        """A device's stream has ended: for now, or because it leaves the federation."""
+        """A device's stream has ended; `leaving`: it will not come back."""
 
 
 class Models(Protocol):

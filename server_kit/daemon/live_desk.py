@@ -58,7 +58,7 @@ log = logging.getLogger("covey.server")
 _PIECE_NUMBERS = 1 << 18
 _MOST_KNOWN_RECEIPTS = 10_000
 _DECLINES = {
-    DeclineReason.NOT_NOW: "a device declined a task for now",
+    DeclineReason.NOT_NOW: "a device declined a task: it does not take part at this moment",
     DeclineReason.TERMS: "a device declined a task: [privacy] goes beyond its budget or policy",
     DeclineReason.MODEL: "a device declined a task: its app does not train this model in this way",
 }

@@ -103,8 +103,8 @@ class Population:
             Change(shift.at_round, chosen(shift.share, size, self.seed, f"shift {number}"), shift.transform(labels))
             for number, shift in enumerate(self.shifts)
         ]
-        lie = None if self.label_flip is None else Change(0, self.attackers, self.label_flip.transform(labels))
-        return Stages.of(self.dealt, shifts, lie)
+        attack = None if self.label_flip is None else Change(0, self.attackers, self.label_flip.transform(labels))
+        return Stages.of(self.dealt, shifts, attack)
 
     def num_samples(self, device: DeviceId, part: Part = "train") -> int:
         """How many samples the device has."""

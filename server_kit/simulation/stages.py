@@ -36,7 +36,7 @@ class Stages:
     """As the device trains on them: attackers have changed the labels."""
 
     @classmethod
-    def of(cls, dealt: Partition, shifts: Sequence[Change], lie: Change | None) -> Stages:
+    def of(cls, dealt: Partition, shifts: Sequence[Change], attack: Change | None) -> Stages:
         """The stages of a partition under these shifts, with some devices lying all the time."""
         numbering = _Numbering(dealt.transforms)
         first = dealt.transform_of
@@ -47,7 +47,7 @@ class Stages:
             for shift in shifts:
                 now = numbering.after(now, shift) if shift.at_round == at_round else now
             world.append(now)
-        claimed = world if lie is None else [numbering.after(now, lie) for now in world]
+        claimed = world if attack is None else [numbering.after(now, attack) for now in world]
         return cls((0, *rounds), numbering.transforms, np.stack(world), np.stack(claimed))
 
     def stage(self, round_number: int) -> int:

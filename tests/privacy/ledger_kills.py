@@ -5,34 +5,19 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 from privacy.keys import LedgerKeys
+from tests.mortal import ForkingProcess
 from tests.privacy.ledger_child import Outbox, violations
 
-ROOT = Path(__file__).parents[2]
 
-
-class Nursery:
+class Nursery(ForkingProcess):
     """Starts devices, one at a time. They are forked, so that a life costs milliseconds."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.privacy.ledger_child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-
-    def __enter__(self) -> Nursery:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate()
+        super().__init__("tests.privacy.ledger_child")
 
     def start(self, home: Path, how: str, fault: str, count: int) -> int:
         """Begin a life; returns its process id."""

@@ -69,14 +69,19 @@ def test_a_release_that_was_stored_is_answered_alike_and_stored_once(server):
     assert len(list(server.store.receipts())) == 1
 
 
-def test_what_another_gateway_has_taken_meanwhile_is_noticed_by_the_store(server):
+def overtaken(server):
+    """A desk that believes the first receipt to be the newest, as another gateway would; the two releases after it."""
     device, first = server.device(), server.desk
     assert not first.accept(*release(device)).repeated
     second, third = release(device), release(device)
     server.restart_coordinator()
     assert not server.desk.accept(*second).repeated
-    # `first` is as another gateway would be: it believes the first receipt to be the newest.
     first._commit = server.desk._commit
+    return first, second, third
+
+
+def test_what_another_gateway_has_taken_meanwhile_is_noticed_by_the_store(server):
+    first, second, third = overtaken(server)
     _, storing = first.begin_accept(*third)
     assert not storing.result(10)
     assert not first.accept(*third).repeated
@@ -86,12 +91,7 @@ def test_what_another_gateway_has_taken_meanwhile_is_noticed_by_the_store(server
 
 
 def test_a_desk_that_trusts_its_memory_is_caught(server, monkeypatch):
-    device, first = server.device(), server.desk
-    assert not first.accept(*release(device)).repeated
-    second, third = release(device), release(device)
-    server.restart_coordinator()
-    assert not server.desk.accept(*second).repeated
-    first._commit = server.desk._commit
+    first, _, third = overtaken(server)
     newest = first._newest
 
     class Stubborn(dict):
