@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -100,8 +101,10 @@ async def _to_its_end(future: asyncio.Future[T]) -> T:
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
-        if not future.done():
-            await asyncio.wait([future])
+        while not future.done():
+            # Cancelled again, by others who want it gone: it still cannot be.
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([future])
         raise
 
 

@@ -39,8 +39,11 @@ class TakingIn:
 
     async def stop(self) -> None:
         """As `finish`, for whoever has an error to tell already: what has arrived need not be sent again."""
-        with suppress(Exception):
-            await self.finish()
+        while self._working is not None:
+            # However often we are cancelled: the file must not be closed under a thread that writes.
+            with suppress(Exception, asyncio.CancelledError):
+                await self._pause()
+                self._work_on()
 
     def _work_on(self) -> None:
         """See that a thread works as long as there is work; its failure is raised here."""

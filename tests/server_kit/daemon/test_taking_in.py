@@ -116,3 +116,19 @@ def test_what_has_arrived_is_written_before_an_upload_is_given_up(disk):
         assert disk.taken == [0, 1]
 
     run(work)
+
+
+def test_an_upload_that_several_want_gone_is_written_to_its_end_all_the_same(disk):
+    async def work(pool):
+        taking_in = TakingIn(disk, pool)
+        await taking_in.put(Chunk(0, b"x"))
+        stopping = asyncio.create_task(taking_in.stop())
+        for _ in range(3):
+            await asyncio.sleep(0.01)
+            stopping.cancel()
+        assert not stopping.done()
+        disk.let.set()
+        await stopping
+        assert disk.taken == [0]
+
+    run(work)
