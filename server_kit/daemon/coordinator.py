@@ -19,17 +19,18 @@ from typing import TYPE_CHECKING
 
 from device_sdk.wire.codec import decode
 from device_sdk.wire.messages import ComeBack, Feedback, Task
-from server_kit.checkpoints import of_cohort, unpack_folded
+from server_kit.checkpoints import unpack_folded
 from server_kit.cohort_tree import ROOT
 from server_kit.daemon.child import LONGEST_WAIT_SECONDS
 from server_kit.daemon.cohort_rows import standing
-from server_kit.daemon.cohort_worker import report_line
 from server_kit.daemon.federation_records import FederationRecords
+from server_kit.daemon.gathering import Gathering, Patience
 from server_kit.daemon.live_fleet import booked, changed
 from server_kit.daemon.questions import loss_of
 from server_kit.daemon.telling import Homes, change_told, selection_mix, step_told
+from server_kit.daemon.tidying import Tidying
 from server_kit.errors import StoreConflict
-from server_kit.store.protocol import Asking, CohortRecord, CohortState, Digest, FoldState, Store, TaskState
+from server_kit.store.protocol import Asking, CohortRecord, Digest, FoldState, Store
 
 if TYPE_CHECKING:
     from device_sdk.wire.messages import ServerMessage
@@ -49,21 +50,6 @@ log = logging.getLogger("covey.server")
 
 FOUNDED = "founded"
 _REST_SECONDS = 600.0
-_MANY_MODELS = 64
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long the coordinator waits for whom."""
-
-    waiting_needed: int = 1
-    """With how many waiting devices a round is opened, all cohorts together."""
-    gather_seconds: float = 5.0
-    """A cohort that cannot get its share of those within this time begins with whom it has."""
-    absence_seconds: float = 60.0
-    """A device that is out and not connected for so long is given up."""
-    rounds: int = 0
-    """After how many rounds a cohort rests; 0: never."""
 
 
 @dataclass(frozen=True)
@@ -95,13 +81,9 @@ class Coordinator:
     """What it costs a device to tell its loss, where the strategy asks for it."""
     federation: Federation = field(init=False)
     _kept: FederationRecords = field(init=False)
-    _endings: int = 0
-    """Tasks that had ended without an answer when rows were read last."""
+    _gathering: Gathering = field(init=False)
+    _tidying: Tidying = field(init=False)
     _homes: Homes = field(default_factory=Homes)
-    _idle_since: dict[CohortId, float] = field(default_factory=dict)
-    _absent_since: dict[DeviceId, float] = field(default_factory=dict)
-    _untidy: list[FoldRecord] = field(default_factory=list)
-    """Steps after which files are left that nobody needs."""
 
     def begin(self, fleet: LiveFleet, pretraining: Pretraining) -> None:
         """Take up the federation where it stands, or found it."""
@@ -109,14 +91,16 @@ class Coordinator:
         fleet.taken_feedback()
         self._kept = FederationRecords(self.store, self.checkpoints, self.plan, self._heard)
         self.federation = self._kept.open(fleet)
-        self.federation.least_waiting = self._least_waiting
+        self._gathering = Gathering(self._kept, self.desk, self.patience, self.clock)
+        self._tidying = Tidying(self._kept, self.desk.models, fleet.writer)
+        self.federation.least_waiting = self._gathering.least_waiting
         fleet.splits = self._kept.splits()
         pretraining.settle(self.federation.state.views)
         self._tell_desk()
 
     def adopt(self, plan: Plan, patience: Patience) -> None:
         """Go on with other settings."""
-        self.patience = patience
+        self.patience = self._gathering.patience = patience
         self.plan = self._kept.plan = self.federation.plan = plan
 
     def step(self) -> None:
@@ -126,8 +110,8 @@ class Coordinator:
         self.learn()
         while not self.invite():
             self.learn()
-        self._tidy()
-        self.desk.told.wake_from = self._wake_from()
+        self._tidying.tidy()
+        self.desk.told.wake_from = self._gathering.wake_from()
 
     def learn(self) -> None:
         """Digest what workers have made."""
@@ -141,11 +125,7 @@ class Coordinator:
 
     def next_look_seconds(self) -> float:
         """When to look again though nothing happens."""
-        now = self.clock()
-        gathering = (since + self.patience.gather_seconds for since in self._idle_since.values())
-        absent = (since + self.patience.absence_seconds for since in self._absent_since.values())
-        later = [self.federation.next_deadline(now), *gathering, *absent]
-        return min((at for at in later if at > now), default=math.inf)
+        return self._gathering.next_look_seconds()
 
     def round_of(self, leaf: CohortId) -> int:
         """The round that a cohort is in."""
@@ -153,7 +133,7 @@ class Coordinator:
 
     def _read_rows(self) -> None:
         """Bring the engine's state up to what the store says."""
-        self._endings = self.desk.endings
+        self._gathering.endings = self.desk.endings
         self._kept.read_rows()
 
     def _settle(self, records: Sequence[CohortRecord]) -> None:
@@ -221,38 +201,11 @@ class Coordinator:
             state = self.federation.state.cohorts[fold.cohort]
             model = self.fleet.writer.model(fold.cohort, state.version, state.model)
             self.reports.ask(fold.cohort, outcome.round, model, outcome.arrived)
-        self._untidy.append(fold)
+        self._tidying.after(fold)
 
     def _bring_feedback(self, devices: set[DeviceId]) -> None:
         for record in self.store.feedback(sorted(devices)) if devices else ():
             self.push(record.device, decode(Feedback, record.message))
-
-    def _tidy(self) -> None:
-        """Delete what steps have left behind, once devices have their next tasks: nobody waits for it."""
-        folds, self._untidy = self._untidy, []
-        for fold in folds:
-            self._tidy_checkpoints(fold)
-        if folds:
-            self._kept.prune()
-            self._tidy_models()
-
-    def _tidy_checkpoints(self, fold: FoldRecord) -> None:
-        """Keep the last few of a cohort that trains, and nothing of those that are gone."""
-        records = self.store.all_cohorts()
-        self.checkpoints.prune(of_cohort(fold.cohort), {record.checkpoint for record in records})
-        # Up to this one: the worker may have written the next already.
-        self.checkpoints.prune(report_line(fold.cohort), (fold.report,), keep=0)
-        for record in records:
-            if record.state is CohortState.MERGED:
-                self.checkpoints.prune(of_cohort(record.cohort), (), keep=0)
-
-    def _tidy_models(self) -> None:
-        """Forget models that no task and no cohort refers to."""
-        if self.desk.models.count() <= _MANY_MODELS:
-            return
-        tasks = [decode(Task, record.message) for record in self.store.tasks(None, TaskState.OUT, TaskState.ARRIVED)]
-        wanted = {task.model.blob.sha256 for task in tasks} | self.fleet.writer.written()
-        self.desk.models.keep_only(wanted | {task.objective.mask.sha256 for task in tasks if task.objective.mask})
 
     def _tell_desk(self) -> None:
         leaves = self.federation.leaves
@@ -269,10 +222,10 @@ class Coordinator:
 
     def invite(self) -> bool:
         """Ask devices to train, as many as cohorts want and there are. False: there is a step to learn from first."""
-        self._give_up_the_absent()
+        self._gathering.give_up_the_absent()
         now = self.clock()
         self._rest()
-        if not self._someone_is_wanted(now):
+        if not self._gathering.someone_is_wanted(now):
             return True
         self._read_rows()
         if self.store.folds(FoldState.DONE):
@@ -290,46 +243,9 @@ class Coordinator:
             return False
         return True
 
-    def _someone_is_wanted(self, now_seconds: float) -> bool:
-        # With fewer no round is opened, and to find that out by asking takes a while.
-        waiting = self.desk.presence.num_waiting()
-        if not waiting or self._is_over():
-            return False
-        for leaf in self._idle():
-            self._idle_since.setdefault(leaf, now_seconds)
-        return waiting >= self._waiting_needed(now_seconds)
-
-    def _wake_from(self) -> float:
-        """How many must wait for a further one to be of interest to us."""
-        if self._is_over() or any(leaf not in self._idle_since for leaf in self._idle()):
-            return 1
-        return self._waiting_needed(self.clock())
-
-    def _waiting_needed(self, now_seconds: float) -> float:
-        """How many must wait for some of them to be asked; no number is enough while open rounds want nobody."""
-        if self.plan.strategy.is_asynchronous or self._endings != self.desk.endings:
-            return 1
-        idle = self._idle()
-        for leaf in self.federation.leaves:
-            cohort = self.federation.cohort(leaf)
-            if leaf not in idle and (cohort.deadline_seconds() <= now_seconds or cohort.wanted(now_seconds) > 0):
-                return 1
-        return min((self._least_waiting(leaf) for leaf in idle), default=math.inf)
-
-    def _idle(self) -> set[CohortId]:
-        """The leaves without an open round."""
-        return {leaf for leaf in self.federation.leaves if self._kept.records[leaf].opened_at_seconds is None}
-
-    def _least_waiting(self, leaf: CohortId) -> int:
-        """Fewer and fewer, the longer a cohort has waited: in the end it begins with whom it has."""
-        waited = self.clock() - self._idle_since.get(leaf, self.clock())
-        if waited >= self.patience.gather_seconds:
-            return 1
-        return max(1, self.patience.waiting_needed // len(self.federation.leaves))
-
     def _look_at_the_fleet(self) -> bool:
         """Before the first round, once enough devices are here; whether they are."""
-        if self.desk.presence.num_waiting() < self._least_waiting(ROOT):
+        if self.desk.presence.num_waiting() < self._gathering.least_waiting(ROOT):
             return False
         before = set(self.federation.state.cohorts)
         change = self.federation.begin()
@@ -360,7 +276,7 @@ class Coordinator:
             state = self.federation.state.cohorts[leaf]
             standing_now = standing(state, self._kept.records[leaf])
             rounds.append(replace(standing_now, facts=self.federation.facts(leaf)))
-            self._idle_since.pop(leaf, None)
+            self._gathering.opened(leaf)
             if not self.plan.strategy.is_asynchronous:
                 self.desk.told.out_when_due[leaf] = len(state.asked) + len(state.arrived) - state.needed
         self.store.ask(Asking(records, rounds))
@@ -382,23 +298,9 @@ class Coordinator:
             self.push(task.device, task)
         self.meter.count("covey_tasks_total", len(tasks))
 
-    def _give_up_the_absent(self) -> None:
-        """Devices that were asked and have not been here for a while make room for others."""
-        now, here = self.clock(), self.desk.presence.here()
-        out = {task.device: task for task in self.desk.out()}
-        self._absent_since = {device: self._absent_since.get(device, now) for device in out if device not in here}
-        for device, since in list(self._absent_since.items()):
-            if now - since >= self.patience.absence_seconds:
-                self.desk.give_up(out[device])
-                del self._absent_since[device]
-
-    def _is_over(self) -> bool:
-        rounds = self.patience.rounds
-        return rounds > 0 and all(self._kept.records[leaf].round >= rounds for leaf in self.federation.leaves)
-
     def _rest(self) -> None:
         """All rounds are done: devices need not wait."""
-        if self._is_over():
+        if self._gathering.is_over():
             self.meter.fact("over", value=True)
             for device in self.desk.presence.waiting():
                 self.push(device, ComeBack(_REST_SECONDS))

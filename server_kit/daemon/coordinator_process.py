@@ -18,11 +18,12 @@ from device_sdk.wire.one_heap import share_one_heap
 from server_kit import event_log
 from server_kit.config import check_policy
 from server_kit.daemon.child import Child, read_again, run_child, worker_name
-from server_kit.daemon.coordinator import Bells, Coordinator, Patience
+from server_kit.daemon.coordinator import Bells, Coordinator
 from server_kit.daemon.device_reports import DeviceReports
 from server_kit.daemon.enrolment import EnrolmentDesk, EnrolmentServer
 from server_kit.daemon.event_loop import EventLoop
 from server_kit.daemon.gateway import Gateway
+from server_kit.daemon.gathering import Patience
 from server_kit.daemon.handshakes import HandshakeWatch
 from server_kit.daemon.invitations import Invitations
 from server_kit.daemon.lifeline import LeaseKeeper

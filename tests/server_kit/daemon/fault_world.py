@@ -21,7 +21,7 @@ from device_sdk.wire.messages import UpdateHeader
 from privacy.keys import SigningKey
 from server_kit.checkpoints import unpack_cohort
 from server_kit.cohort_tree import lineage
-from server_kit.daemon.coordinator import Patience
+from server_kit.daemon.gathering import Patience
 from server_kit.daemon.pretraining import FOUNDING
 from server_kit.daemon.register import EnrolledDevice
 from server_kit.federation_state import Plan

@@ -41,8 +41,9 @@ from privacy.packing import pack, pack_array
 from server_kit.checkpoints import Checkpoints
 from server_kit.config import Privacy
 from server_kit.daemon.cohort_worker import CohortWorker
-from server_kit.daemon.coordinator import Bells, Coordinator, Patience
+from server_kit.daemon.coordinator import Bells, Coordinator
 from server_kit.daemon.feedback_mac import FeedbackSeal
+from server_kit.daemon.gathering import Patience
 from server_kit.daemon.live_desk import Identity, LiveDesk
 from server_kit.daemon.live_fleet import LiveFleet
 from server_kit.daemon.model_shelf import ModelShelf

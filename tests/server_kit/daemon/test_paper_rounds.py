@@ -12,7 +12,7 @@ import torch
 
 from device_sdk.wire.errors import Refused
 from device_sdk.wire.messages import CohortsChanged, Feedback
-from server_kit.daemon.coordinator import Patience
+from server_kit.daemon.gathering import Patience
 from server_kit.store.protocol import FoldState, TaskState
 from tests.server_kit.daemon.paper_server import PaperDevice, PaperServer, step_of
 

@@ -12,7 +12,7 @@ import pytest
 from device_sdk.wire.messages import AffinityClaim, CheckIn, Feedback, SummaryHeader
 from privacy.errors import ReceiptRefused
 from server_kit.daemon.blacklist import FORGED, Leniency
-from server_kit.daemon.coordinator import Patience
+from server_kit.daemon.gathering import Patience
 from server_kit.daemon.spool import Parcel
 from tests.server_kit.daemon.paper_server import PaperDevice, PaperServer
 
@@ -175,13 +175,14 @@ def test_whoever_checks_in_during_a_step_wakes_the_coordinator_again(server, mon
     device = server.device()
     server.devices(4)
     server.coordinator.step()
-    tidy = server.coordinator._tidy
+    tidying = server.coordinator._tidying
+    tidy = tidying.tidy
     woken.clear()
 
     def meanwhile() -> None:
         tidy()
         assert server.desk.waits(device.id, CheckIn())
 
-    monkeypatch.setattr(server.coordinator, "_tidy", meanwhile)
+    monkeypatch.setattr(tidying, "tidy", meanwhile)
     server.coordinator.step()
     assert woken == ["woken"]
