@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from server_kit.daemon.child import run_child
+from server_kit.daemon.child import read_again, run_child
 from server_kit.errors import InvalidSetting
-from server_kit.event_log import set_level
 from server_kit.metrics import Meter
 from server_kit.observer.app import create_app
 
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def observe(child: Child) -> None:
-    """Serve until SIGTERM; SIGHUP takes up another log level."""
+    """Serve until SIGTERM; SIGHUP takes up another log level, if the settings make sense."""
     home, address = child.home, child.home.config.listen.status_address
 
     def reload(_: int, __: FrameType | None) -> None:
-        set_level(home.read_settings().log.level)
+        read_again(home)
 
     signal.signal(signal.SIGHUP, reload)
     config = uvicorn.Config(

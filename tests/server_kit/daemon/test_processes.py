@@ -79,7 +79,8 @@ def reloading(daemon: RealDaemon) -> None:
     wait_for_event(daemon, refused, setting="guards.most_upload_bytes")
     daemon.write_settings("nonsense")
     os.kill(daemon.process.pid, signal.SIGHUP)
-    wait_for_event(daemon, "settings were not read again")
+    for process in ("supervisor", "coordinator", "worker-0", "observer"):
+        wait_for_event(daemon, "settings were not read again", process=process)
     daemon.write_settings("info")
 
 
