@@ -63,7 +63,7 @@ def check_policy(config: ServerConfig, strategy: Strategy | None = None) -> Allo
     privacy = config.privacy
     _check_level(config)
     wants = strategy.formation.wants
-    limits = BudgetLimits.of(config.policy.budget(privacy.unit, NeighbouringRelation(privacy.relation.value)))
+    limits = promised(config)
     rounds = _fit(privacy.round_cost(config.training), limits)
     if rounds < 1:
         raise _exceeded(config, "one round", "more noise")
@@ -77,6 +77,12 @@ def check_policy(config: ServerConfig, strategy: Strategy | None = None) -> Allo
     if asked and answers < 1:
         raise _exceeded(config, "one answer", "a lower choice_epsilon or a higher pure_epsilon")
     return Allowance(rounds, answers, asked_once, PrivacyUnit.RECORD if asked_once else privacy.unit)
+
+
+def promised(config: ServerConfig) -> BudgetLimits:
+    """What the releases of one device to this federation may sum to."""
+    privacy = config.privacy
+    return BudgetLimits.of(config.policy.budget(privacy.unit, NeighbouringRelation(privacy.relation.value)))
 
 
 def _check_level(config: ServerConfig) -> None:
@@ -97,7 +103,7 @@ def _check_histogram(config: ServerConfig, summary_epsilon: float) -> None:
 def _answers(config: ServerConfig, strategy: Strategy, room_micro_epsilon: int) -> tuple[int, bool]:
     """How many answers there is room for, and whether any is ever asked for."""
     choices = strategy.formation.wants.choices or getattr(strategy.matcher, "asks_for_choices", False)
-    scores = config.evaluation.validation is None and config.evaluation.every > 0
+    scores = strategy.reports_loss or (config.evaluation.validation is None and config.evaluation.every > 0)
     costs = [config.privacy.choice_cost()] * choices + [config.privacy.evaluation_cost()] * scores
     dearest = max((sum(cost.pure_micro_epsilon) for cost in costs), default=0)
     return (room_micro_epsilon // dearest, True) if dearest else (0, False)

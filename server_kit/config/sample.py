@@ -58,8 +58,8 @@ _SAMPLE = """\
 # evaluation_epsilon = "0.25"
 
 [policy]
-# What this federation may cost a device in all. A round beyond it is never opened. pure_epsilon is the part for
-# answers ("none": a quarter).
+# What this federation may cost a device in all. A device that has given it is asked for no more. pure_epsilon
+# is the part for answers ("none": a quarter).
 # epsilon = 8.0
 # delta = 1e-6
 # pure_epsilon = "none"

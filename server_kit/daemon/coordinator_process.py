@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from device_sdk.wire.messages import UpdateHeader
+from device_sdk.wire.messages import Question, UpdateHeader
 from device_sdk.wire.one_heap import share_one_heap
 from server_kit import event_log
 from server_kit.config import check_policy
@@ -32,6 +32,7 @@ from server_kit.daemon.live_fleet import LiveFleet
 from server_kit.daemon.model_shelf import ModelShelf
 from server_kit.daemon.planning import plan_of
 from server_kit.daemon.pretraining import Pretraining
+from server_kit.daemon.promise import Promise
 from server_kit.daemon.questions import Questions
 from server_kit.daemon.refusal_counts import RefusalCounts
 from server_kit.daemon.server_certificate import expires_at
@@ -68,6 +69,7 @@ class Wiring:
         self.enrolment: EnrolmentServer | None = None
         self.questions = Questions(store, self.push)
         config, seal = home.config, home.feedback_seal()
+        self.promise = Promise.of(config)
         self.desk = LiveDesk(
             store,
             Identity(self.authority.server, home.signing_key()),
@@ -77,6 +79,7 @@ class Wiring:
             arrived=self.arrived,
             on_silence=self.questions.settled,
             leniency=config.guards.leniency(),
+            promise=self.promise,
         )
         self.refusals = RefusalCounts(store)
         settings = config.guards.gateway()
@@ -134,6 +137,8 @@ class Wiring:
             )
 
     def push(self, device: DeviceId, message: ServerMessage) -> bool:
+        if isinstance(message, Question) and not self.promise.allows_answer(message):
+            return False
         return self.gateway.push(device, message)
 
     def wake(self) -> None:

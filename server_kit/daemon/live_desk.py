@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from server_kit.daemon.blacklist import Leniency
     from server_kit.daemon.feedback_mac import FeedbackSeal
     from server_kit.daemon.model_shelf import ModelShelf
+    from server_kit.daemon.promise import Promise
     from server_kit.daemon.spool import Parcel
     from server_kit.store.protocol import Store
 
@@ -109,6 +110,7 @@ class LiveDesk:
         arrived: Callable[[Arrival], None],
         on_silence: Callable[[DeviceId, str], None] = lambda _, __: None,
         leniency: Leniency | None = None,
+        promise: Promise | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.presence = Presence()
@@ -121,6 +123,7 @@ class LiveDesk:
         self._declined: dict[DeviceId, float] = {}
         self._newest: dict[bytes, Receipt] = {}
         self.blacklist = Blacklist(store, leniency)
+        self._promise = promise
         self._commit = GroupCommit(store, clock, self._kept)
         self._mutex = threading.Lock()
         self._out: dict[DeviceId, TaskRecord] = {}
@@ -164,6 +167,8 @@ class LiveDesk:
         if enrolled is None:
             raise Refused(ErrorCode.NOT_ENROLLED, "this server does not know the device; enrol again")
         seen = self._store.last_receipt(enrolled.ledger_key)
+        if self._promise is not None:
+            self._promise.recall(device, self._store.receipts_of(enrolled.ledger_key) if seen is not None else ())
         return Welcome(self.told.cohorts, b"" if seen is None else self._countersigned(seen))
 
     def check_in(self, device: DeviceId, check_in: WireCheckIn) -> ServerMessage | None:
@@ -178,6 +183,10 @@ class LiveDesk:
             self.blacklist.strike(device, self._round, self._clock())
         if self.blacklist.is_banned(device, self._round):
             return ComeBack(_BAN_SECONDS)
+        if self._has_given_all(device):
+            # It stays, for questions are paid from another share, and it is to hear how its last update did.
+            log.info("a device trains no more: it has given all that [policy] promises", extra={"device": device})
+            return None
         self._ready(claimed or CheckIn(device))
         return None
 
@@ -227,7 +236,7 @@ class LiveDesk:
     # desk.Prompt
 
     def waits(self, device: DeviceId, check_in: WireCheckIn) -> bool:
-        if device in self._out or self._has_declined(device):
+        if device in self._out or self._has_declined(device) or self._has_given_all(device):
             return False
         claimed = self._claimed(device, check_in.affinity)
         if claimed is None or self.blacklist.is_banned(device, self._round):
@@ -276,6 +285,8 @@ class LiveDesk:
             self._newest[arrival.receipt.device_key] = arrival.receipt
             if isinstance(arrival.header, UpdateHeader):
                 self._forget(arrival.device, arrival.header.task)
+            if self._promise is not None:
+                self._promise.took(arrival.device, arrival.receipt)
             self._arrived(arrival)
 
     def _still_to_do(self, device: DeviceId) -> Task | None:
@@ -303,6 +314,9 @@ class LiveDesk:
 
     def _has_declined(self, device: DeviceId) -> bool:
         return self._clock() < self._declined.get(device, 0.0)
+
+    def _has_given_all(self, device: DeviceId) -> bool:
+        return self._promise is not None and not self._promise.allows_round(device)
 
     def _ready(self, claimed: CheckIn) -> None:
         self.presence.ready(claimed)

@@ -35,6 +35,11 @@ _LAST = (
 _FIND = select(_RECEIPTS.c.device_key, _RECEIPTS.c.sequence, _RECEIPTS.c.body).where(
     _RECEIPTS.c.device_key == bindparam("of_key"), _RECEIPTS.c.sequence == bindparam("of_sequence")
 )
+_OF_KEY = (
+    select(_RECEIPTS.c.device_key, _RECEIPTS.c.sequence, _RECEIPTS.c.body)
+    .where(_RECEIPTS.c.device_key == bindparam("of_key"))
+    .order_by(_RECEIPTS.c.sequence)
+)
 _PAGE = (
     select(_RECEIPTS.c.device_key, _RECEIPTS.c.sequence, _RECEIPTS.c.body)
     .where(tuple_(_RECEIPTS.c.device_key, _RECEIPTS.c.sequence) > tuple_(bindparam("of_key"), bindparam("of_sequence")))
@@ -84,6 +89,11 @@ class SqlIntake(Part):
         with self._database.looking() as session:
             row = session.one(_FIND, of_key=device_key, of_sequence=sequence)
         return None if row is None else self._receipt(row)
+
+    def receipts_of(self, device_key: bytes) -> list[Receipt]:
+        with self._database.looking() as session:
+            rows = session.all(_OF_KEY, of_key=device_key)
+        return list(map(self._receipt, rows))
 
     def receipts(self) -> Iterator[Receipt]:
         after: tuple[bytes, int] | None = (b"", -1)

@@ -205,6 +205,11 @@ class MemoryStore:
             found = self._receipts.get(device_key, {}).get(sequence)
             return None if found is None else found[1]
 
+    def receipts_of(self, device_key: bytes) -> list[Receipt]:
+        with self._mutex:
+            held = self._receipts.get(device_key, {})
+            return [held[sequence][1] for sequence in sorted(held)]
+
     def receipts(self) -> Iterator[Receipt]:
         with self._mutex:
             found = [receipt for held in self._receipts.values() for _, receipt in held.values()]

@@ -242,6 +242,9 @@ class Intake(Protocol):
 
     def find_receipt(self, device_key: bytes, sequence: int) -> Receipt | None: ...
 
+    def receipts_of(self, device_key: bytes) -> list[Receipt]:
+        """All of one ledger, in their order."""
+
     def receipts(self) -> Iterator[Receipt]:
         """All, by device and number, for the privacy officer."""
 

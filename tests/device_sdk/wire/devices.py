@@ -119,7 +119,7 @@ class TestDevice:
         )
         return signed(header, self.id, self.signing)
 
-    def receipt(self, payload: bytes) -> Receipt:
+    def receipt(self, payload: bytes, cost: PrivacyCost = COST) -> Receipt:
         self.sequence += 1
         head = os.urandom(32)
         unsigned = Receipt(
@@ -128,7 +128,7 @@ class TestDevice:
             server=self.server,
             sequence=self.sequence,
             mechanism="clipped_update",
-            cost=COST,
+            cost=cost,
             payload_hash=hashlib.sha256(payload).hexdigest(),
             request=f"request {self.sequence}",
             head=head,

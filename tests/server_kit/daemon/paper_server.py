@@ -6,6 +6,7 @@ can be thrown away and made anew at any moment, as `kill -9` would.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ from server_kit.daemon.live_desk import Identity, LiveDesk
 from server_kit.daemon.live_fleet import LiveFleet
 from server_kit.daemon.model_shelf import ModelShelf
 from server_kit.daemon.pretraining import Pretraining
+from server_kit.daemon.promise import Promise
 from server_kit.daemon.questions import Questions
 from server_kit.daemon.register import EnrolledDevice
 from server_kit.daemon.spool import Parcel
@@ -182,6 +184,8 @@ class PaperServer:
     layout: Layout = LAYOUT
     given: Plan | None = None
     """Instead of the small one."""
+    promise: Callable[[], Promise] | None = None
+    """Made anew with the coordinator's process; None: nothing is promised."""
     plan: Plan = field(init=False)
     started: bool = False
     desk: LiveDesk = field(init=False)
@@ -212,6 +216,7 @@ class PaperServer:
             self.models,
             wake=lambda: None,
             arrived=lambda _: None,
+            promise=None if self.promise is None else self.promise(),
             clock=self.clock,
         )
         lease = self.store.acquire("coordinator", "test", 1e9, self.clock())

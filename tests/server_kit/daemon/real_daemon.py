@@ -51,7 +51,7 @@ noise_multiplier = "{noise}"
 grid_bits = 8
 
 [policy]
-epsilon = 50.0
+epsilon = 10000.0
 
 [evaluation]
 every = 0

@@ -168,7 +168,7 @@ def test_a_broken_file_ends_the_start_with_one_sentence(daemon):
 
 def test_terms_beyond_the_policy_end_the_start_with_one_sentence(daemon):
     text = (daemon.directory / "server.toml").read_text()
-    (daemon.directory / "server.toml").write_text(text.replace("epsilon = 50.0", "epsilon = 0.001"))
+    (daemon.directory / "server.toml").write_text(text.replace("epsilon = 10000.0", "epsilon = 0.001"))
     daemon.run()
     assert daemon.wait() == 1
     assert "[policy]" in sentence(daemon)

@@ -157,6 +157,11 @@ class IntakeContract:
         keys = sorted(map(key_of, ("a", "b", "c")))
         expected = [(key, number) for key in keys for number in (2, 10)]
         assert [(one.device_key, one.sequence) for one in store.receipts()] == expected
+        assert [(one.device_key, one.sequence) for one in store.receipts_of(key_of("b"))] == [
+            (key_of("b"), 2),
+            (key_of("b"), 10),
+        ]
+        assert store.receipts_of(key_of("d")) == []
         assert store.find_receipt(key_of("a"), 10).sequence == 10
         assert store.find_receipt(key_of("a"), 3) is None
 
