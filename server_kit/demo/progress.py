@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from server_kit.cohort_tree import lineage
 from server_kit.demo.device_process import name_file
 from server_kit.privacy_spend import privacy_spend
 from server_kit.snapshots import read_snapshots
@@ -52,7 +53,7 @@ class Glance:
     rounds: Mapping[str, int]
     """Of each cohort that trains."""
     homes: Mapping[int, str]
-    """In which cohort each device trained last."""
+    """In which cohort each device trained last, or what that was merged into."""
     epsilon: float
 
     @property
@@ -84,7 +85,7 @@ class Progress:
         rounds = {each.cohort: each.round for each in records if each.state is CohortState.TRAINING}
         tasks = self._tasks()
         latest = {device: cohort for device, cohort, _ in tasks}
-        homes = {device: latest[device] for device in sorted(latest) if latest[device] in rounds}
+        homes = {device: home_of(latest[device], rounds) for device in sorted(latest)}
         for record in records:
             self._examine(record, tasks)
         self._read_on()
@@ -157,6 +158,11 @@ class Progress:
         self._spent_at = time.monotonic()
         delta = self.federation.home.config.policy.delta
         self.spent.append((round_number, privacy_spend(self.federation.store.receipts(), delta).most_epsilon))
+
+
+def home_of(last: str, training: Collection[str]) -> str:
+    """Where a device belongs that trained in this cohort last. After a merge that is the cohort above."""
+    return next((cohort for cohort in lineage(last) if cohort in training), last)
 
 
 def mean_for(accuracies: Accuracies, members: Sequence[int]) -> float:

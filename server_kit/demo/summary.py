@@ -62,7 +62,7 @@ class Summary:
     def cohort_models(self) -> Accuracies:
         """For each device, with the model of the cohort it trained in last."""
         progress, homes = self.results.progress, self.results.last.homes
-        newest = {cohort: progress.newest(cohort, self.results.terms.rounds) for cohort in self.results.last.leaves}
+        newest = {cohort: progress.newest(cohort, self.results.terms.rounds) for cohort in set(homes.values())}
         return np.array(
             [
                 float("nan") if (point := newest.get(homes.get(device, ""))) is None else point.accuracies[device]

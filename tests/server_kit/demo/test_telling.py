@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from io import StringIO
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from rich.console import Console
 from server_kit.demo.cli import closing, program
 from server_kit.demo.data import KINDS, deal
 from server_kit.demo.figures import curves, line_of
-from server_kit.demo.progress import Glance, Point, Progress
+from server_kit.demo.progress import Glance, Point, Progress, home_of
 from server_kit.demo.report import page_of
 from server_kit.demo.running import Folder, Results
 from server_kit.demo.summary import Summary
@@ -70,6 +71,18 @@ def test_a_cohort_that_ran_ahead_is_compared_at_the_last_round():
     assert point is not None
     assert point.round == ROUNDS
     assert FOUND.progress.points[-1].round > ROUNDS
+
+
+def test_after_a_merge_devices_belong_above_and_have_its_model():
+    homes = {device: home_of(f"0.{kind}", ["0"]) for device, kind in enumerate(KIND_OF)}
+    assert set(homes.values()) == {"0"}
+    assert all(line.cohort_model == pytest.approx(0.3) for line in Summary(results_of(homes)).by_kind())
+
+
+def test_until_it_is_asked_by_a_child_a_device_has_the_model_from_before_the_split():
+    split = results_of({device: home_of("0", ["0.0", "0.1"]) for device in range(6)})
+    split = replace(split, last=replace(split.last, leaves=("0.0", "0.1"), rounds={"0.0": ROUNDS, "0.1": ROUNDS}))
+    assert all(line.cohort_model == pytest.approx(0.3) for line in Summary(split).by_kind())
 
 
 def test_a_device_in_no_cohort_is_alone():
