@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from device_sdk.wire.invitation import Address
 from server_kit.config.policy import check_policy
 from server_kit.daemon.check import Check, Found, Verdict
-from server_kit.daemon.server_certificate import authority_expires_at, expires_at
+from server_kit.daemon.evaluating import check_evaluation
+from server_kit.daemon.server_certificate import authority_begins_at, authority_expires_at, expires_at
 from server_kit.models import initial_model
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ def check_certificates(home: Home) -> Found:
         ("the authority", authority_expires_at(home.authority()), _AUTHORITY_SOON),
         ("the server's certificate", expires_at(home.server_certificate()), _SOON),
     ):
+        if ends <= now:
+            yield Verdict.FAIL, f"{what} ended on {ends:%Y-%m-%d}; make a new federation, or set the clock"
+            continue
         days = (ends - now).days
         yield (Verdict.OK if ends - now > soon else Verdict.WARN), f"{what} is good for {days} more days"
     if all(host in {"localhost", "127.0.0.1", "::1"} for host in home.config.listen.hosts):
@@ -69,11 +73,14 @@ def check_ports(home: Home) -> Found:
         yield Verdict.WARN, f"status listens on {listen.status} and takes its token over plain HTTP; prefer loopback"
 
 
-def check_clock(_: Home) -> Found:
+def check_clock(home: Home) -> Found:
     """Certificates and deadlines need a clock that is about right."""
     now = datetime.now(UTC)
     if now < _BEFORE_COVEY:
         yield Verdict.FAIL, f"the clock says {now:%Y-%m-%d}, before this program was written; set it"
+        return
+    if now < authority_begins_at(home.authority()):
+        yield Verdict.FAIL, f"the clock says {now:%Y-%m-%d %H:%M} UTC, before this federation was made; set it"
         return
     monotonic = time.monotonic()
     time.sleep(0.01)
@@ -105,7 +112,10 @@ def check_validation(home: Home) -> Found:
     elif not path.is_file():
         yield Verdict.FAIL, f"[evaluation] validation names {path.name}, and there is no such file"
     else:
-        yield _validation_file(path)
+        verdict, sentence = _validation_file(path)
+        if verdict is Verdict.OK:
+            check_evaluation(home)
+        yield verdict, sentence
 
 
 def check_strategy(home: Home) -> Found:

@@ -21,6 +21,7 @@ from server_kit.daemon.child import Child, read_again, run_child, worker_name
 from server_kit.daemon.coordinator import Bells, Coordinator
 from server_kit.daemon.device_reports import DeviceReports
 from server_kit.daemon.enrolment import EnrolmentDesk, EnrolmentServer
+from server_kit.daemon.evaluating import check_evaluation
 from server_kit.daemon.event_loop import EventLoop
 from server_kit.daemon.gateway import Gateway
 from server_kit.daemon.gathering import Patience
@@ -229,6 +230,7 @@ def coordinate(child: Child) -> None:
     torch.set_num_threads(1)
     plan = plan_of(home)
     check_policy(home.config, plan.strategy)
+    check_evaluation(home, plan.compute)
     with ExitStack() as stack:
         store = home.open_store()
         stack.callback(store.close)

@@ -59,6 +59,23 @@ def evaluator(home: Home, compute: str) -> Evaluate | None:
     return evaluate
 
 
+def check_evaluation(home: Home, compute: str = "cpu") -> None:
+    """Test the first model once; `InvalidSetting` where the operator's data are none that this model takes."""
+    evaluate = evaluator(home, compute)
+    if evaluate is None:
+        return
+    federation = home.config.federation
+    weights = initial_model(federation.model, federation.seed, home.directory).weights.to(compute)
+    try:
+        evaluate(weights, 0)
+    except (RuntimeError, IndexError) as error:
+        # Torch's words may hold data.
+        raise InvalidSetting(
+            f"[evaluation] validation does not suit the model ({type(error).__name__}): x must be what it takes, and y "
+            "the numbers of its answers; nothing was started"
+        ) from error
+
+
 def _examples(path: object, compute: str) -> tuple[torch.Tensor, torch.Tensor]:
     try:
         with np.load(str(path), allow_pickle=False) as arrays:

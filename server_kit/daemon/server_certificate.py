@@ -45,6 +45,11 @@ def expires_at(certificate: ServerCertificate) -> datetime:
     return x509.load_pem_x509_certificate(certificate.certificate).not_valid_after_utc
 
 
+def authority_begins_at(authority: Authority) -> datetime:
+    """From when on anything that the authority signs is believed."""
+    return x509.load_der_x509_certificate(authority.certificate).not_valid_before_utc
+
+
 def authority_expires_at(authority: Authority) -> datetime:
     """When nothing that the authority signed is believed any more."""
     return x509.load_der_x509_certificate(authority.certificate).not_valid_after_utc

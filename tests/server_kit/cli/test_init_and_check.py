@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
+from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
@@ -127,6 +128,23 @@ class TestCheck:
         fresh.secrets.path("feedback.key").unlink()
         assert "feedback.key" in findings(fresh, "secrets")[Verdict.FAIL]
 
+    @pytest.mark.parametrize(
+        ("days", "check", "said"),
+        [
+            (-1, "clock", "before this federation was made"),
+            (3651, "certificates", "the authority ended on"),
+        ],
+    )
+    def test_a_clock_outside_the_authoritys_life_is_found(self, fresh, monkeypatch, days, check, said):
+        class Clock(datetime):
+            @classmethod
+            def now(cls, tz=None):
+                return datetime.now(tz) + timedelta(days=days)
+
+        monkeypatch.setattr("server_kit.daemon.checks.datetime", Clock)
+        found = check_home(fresh, [each for each in CHECKS if each[0] == check])
+        assert any(each.verdict is Verdict.FAIL and said in each.sentence for each in found)
+
     def test_a_wrong_model_is_found(self, fresh):
         wrong = with_settings(fresh, "[federation]\nmodel = 'nowhere:build'\n")
         assert "cannot be imported" in findings(wrong, "model")[Verdict.FAIL]
@@ -149,6 +167,8 @@ class TestCheck:
             (None, "there is no such file"),
             ({"x": np.zeros((3, 2))}, "is not an .npz file with arrays x and y"),
             ({"x": np.zeros((3, 2)), "y": np.zeros(2)}, "has 3 rows of x and 2 of y"),
+            ({"x": np.zeros((3, 2)), "y": np.zeros(3)}, "does not suit the model"),
+            ({"x": np.zeros((3, 64)), "y": np.full(3, 10)}, "does not suit the model"),
         ],
     )
     def test_validation_data_that_cannot_be_used_are_found(self, fresh, arrays, said):
@@ -158,7 +178,7 @@ class TestCheck:
         assert said in findings(wrong, "validation")[Verdict.FAIL]
 
     def test_validation_data_that_can_be_used_are_counted(self, fresh):
-        np.savez(fresh.directory / "test.npz", x=np.zeros((3, 2)), y=np.zeros(3))
+        np.savez(fresh.directory / "test.npz", x=np.zeros((3, 64)), y=np.zeros(3))
         right = with_settings(fresh, "[evaluation]\nvalidation = 'test.npz'\n")
         assert findings(right, "validation") == {Verdict.OK: "test.npz has 3 records"}
 
