@@ -58,7 +58,9 @@ class KeySettings:
     """Only for the store `file`, and then needed."""
 
     def __post_init__(self) -> None:
-        _require((self.store is KeyStoreKind.FILE) == (self.file is not None), "file belongs to store 'file'")
+        is_file = self.store is KeyStoreKind.FILE
+        _require(not is_file or self.file is not None, "store 'file' needs file (--key-file): where the key is kept")
+        _require(is_file or self.file is None, "file (--key-file) belongs to store 'file' (--key-store file)")
 
     def open(self, passphrase: Callable[[], str] | None = None) -> KeyStore:
         """The chosen store; `passphrase` asks for one where that was chosen."""

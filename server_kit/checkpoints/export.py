@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -38,6 +39,14 @@ def export_model(state: CohortState, layout: Layout, preset: str, path: Path) ->
         with suppress(OSError):
             draft.unlink()
         raise CheckpointNotWritten(
-            f"the model of cohort {state.cohort} was not written to {path} ({error}); choose another place or make "
-            "room; what was there is untouched"
+            f"the model of cohort {state.cohort} was not written to {path} ({_reason(error)}); choose another place or "
+            "make room; what was there is untouched"
         ) from error
+
+
+def _reason(error: OSError | SafetensorError) -> str:
+    """Why, without the name of the draft."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    found = re.search(r"I/O error: (.*?) \(os error", str(error))
+    return found[1] if found else "it could not be written"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,13 @@ def export_receipts(federation: Opened, out: Path) -> int:
             sync(file.fileno())
         draft.replace(out)
         sync_directory(out.absolute().parent)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+    except BaseException as error:
+        with suppress(OSError):
+            draft.unlink()
+        if not isinstance(error, OSError):
+            raise
+        raise HomeError(
+            f"the receipts were not written to {out} ({error.strerror or error}); choose another place or make room; "
+            "what was there is untouched"
+        ) from error
     return count

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from server_kit.store.protocol import DeviceRecord, Happening
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
-_LONGEST_STORY = 44
+_LONGEST_STORY = 42
 
 
 def overview_text(found: Overview) -> str:
@@ -114,9 +114,20 @@ def _processes(found: Overview) -> str:
 
 
 def _story(happening: Happening, now_seconds: float) -> str:
-    facts = ", ".join(f"{name} {_fact(value)}" for name, value in happening.facts.items() if _is_short(value))
+    facts = [f"{name} {_fact(value)}" for name, value in happening.facts.items() if _is_short(value)]
     when, cohort = ago(happening.at_seconds, now_seconds), happening.cohort
-    return f"  {when:>10}  {cohort:<8}  {happening.kind:<12}  {facts[:_LONGEST_STORY]}".rstrip()
+    return f"  {when:>10}  {cohort:<8}  {happening.kind:<12}  {_as_many_as_fit(facts)}".rstrip()
+
+
+def _as_many_as_fit(facts: Sequence[str]) -> str:
+    """Whole facts only, except for a first that is too long by itself."""
+    told = ""
+    for fact in facts:
+        longer = f"{told}, {fact}" if told else fact
+        if len(longer) > _LONGEST_STORY:
+            break
+        told = longer
+    return told or (facts[0][: _LONGEST_STORY - 1] + "…" if facts else "")
 
 
 def _fact(value: object) -> str:

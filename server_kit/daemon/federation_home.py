@@ -67,15 +67,20 @@ class Home:
         directory = directory.absolute()
         if directory.exists() and not (directory.is_dir() and not any(directory.iterdir())):
             raise HomeError(f"{directory.name} exists and is not an empty directory; name another; nothing was made")
-        make_directory(directory.parent)
         draft = directory.with_name(f".{directory.name}.{chance.token_hex(4)}.new")
         try:
+            make_directory(directory.parent)
             cls._fill(draft, settings)
             # Takes the place of an empty directory, and of nothing else.
             draft.rename(directory)
-        except BaseException:
+        except BaseException as error:
             shutil.rmtree(draft, ignore_errors=True)
-            raise
+            if not isinstance(error, OSError):
+                raise
+            raise HomeError(
+                f"{directory.name} could not be made ({error.strerror or error}); name another place, or make room; "
+                "nothing was made"
+            ) from error
         sync_directory(directory.parent)
         return cls.open(directory)
 

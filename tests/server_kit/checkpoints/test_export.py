@@ -49,3 +49,5 @@ def test_a_place_that_cannot_be_written_is_an_error_that_says_so(tmp_path):
     (tmp_path / "there").write_text("a file")
     with pytest.raises(CheckpointNotWritten, match=r"was not written to .*what was there is untouched"):
         export_model(STATE, LAYOUT, "auxo", tmp_path / "there" / "model.safetensors")
+    with pytest.raises(CheckpointNotWritten, match=r"model\.safetensors \(No such file or directory\); choose"):
+        export_model(STATE, LAYOUT, "auxo", tmp_path / "nowhere" / "model.safetensors")

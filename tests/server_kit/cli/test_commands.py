@@ -175,6 +175,20 @@ class TestReceipts:
         assert (ran.code, ran.out) == (1, "")
 
 
+class TestUnwritable:
+    def test_receipts_that_cannot_be_written_are_told_of_in_one_sentence(self, run, home, tmp_path):
+        ran = run("server", "receipts", home.directory, "-o", tmp_path / "nowhere" / "receipts.jsonl")
+        assert ran.code == 1
+        assert "receipts.jsonl (No such file or directory); choose another place" in " ".join(ran.err.split())
+        assert "untouched" in ran.err
+
+    def test_a_federation_that_cannot_be_made_is_told_of_in_one_sentence(self, run, tmp_path):
+        (tmp_path / "file").write_text("no directory")
+        ran = run("server", "init", tmp_path / "file" / "federation")
+        assert (ran.code, "nothing was made" in ran.err) == (1, True)
+        assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
 class TestRotate:
     def test_all_stays_readable_under_new_keys(self, run, home):
         before = home.secrets.read("store.key")

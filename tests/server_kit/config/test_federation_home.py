@@ -81,7 +81,7 @@ class TestMaking:
 
         if fault != "settings":
             monkeypatch.setattr(Authority, "create", fail)
-        with pytest.raises((InvalidSetting, OSError, KeyboardInterrupt)):
+        with pytest.raises((InvalidSetting, HomeError, KeyboardInterrupt)):
             Home.create(tmp_path / "federation", "[nonsense]" if fault == "settings" else "")
         assert list(tmp_path.iterdir()) == []
 
