@@ -38,7 +38,7 @@ _PHASES = {
     "accepted": "to be done",
     "booked": "paid for and to be done",
     "released": "to be sent",
-    "uploaded": "waiting for feedback",
+    "uploaded": "sent, and perhaps to be judged",
 }
 _STATE = click.Path(file_okay=False, path_type=Path)
 state_option = click.option("--state", type=_STATE, required=True, help="Directory that the device keeps.")

@@ -1,0 +1,127 @@
+"""Server and device as people start them: two programs that share nothing but a wire, from enrolment to leaving."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from privacy.ledger.entries import Released, Reserved
+from privacy.receipts import receipts_from_lines
+from tests.device_sdk.runtime.federation import entries_of
+from tests.server_kit.daemon.real_daemon import ROOT, free_ports, wait_until
+
+pytestmark = pytest.mark.integration
+
+ROUNDS = 3
+_APP = """\
+import numpy as np
+from sklearn.datasets import load_digits
+
+from device_sdk import Device, PrivacyBudget
+from device_sdk.trainers import NumpyTrainer
+
+IMAGES, LABELS = load_digits(return_X_y=True)
+
+
+def make():
+    return NumpyTrainer((IMAGES[:400] / 16).astype(np.float32), LABELS[:400])
+
+
+def share(server, level):
+    budget, keys = PrivacyBudget(epsilon=8, delta=1e-6, training=level), {"store": "file", "file": "device.key"}
+    with Device.open("state", server=server, budget=budget, keys=keys) as device:
+        assert device.share_label_histogram(LABELS[:400], num_labels=10, epsilon=1, timeout_seconds=60)
+"""
+_NOISE = {"device": "noise_multiplier = '8'", "record": "noise_multiplier = '2'"}
+
+
+def covey(folder: Path, *words: object, heard: str | None = None) -> str:
+    """What a command prints, told something on its standard input."""
+    command = [sys.executable, "-m", "covey", *map(str, words)]
+    done = subprocess.run(
+        command, cwd=folder, env=_environment(), input=heard, capture_output=True, text=True, check=False, timeout=180
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+@contextmanager
+def running(folder: Path, level: str) -> Iterator[str]:
+    """A federation of one device; where it enrols."""
+    covey(folder, "server", "init", "federation", "--preset", "fedavg", "--level", level)
+    enrolment, gateway, status = free_ports(3)
+    settings = f"""
+[federation]
+preset = "fedavg"
+participants = 1
+[privacy]
+level = "{level}"
+{_NOISE[level]}
+[evaluation]
+every = 0
+[listen]
+enrolment = "127.0.0.1:{enrolment}"
+gateway = "127.0.0.1:{gateway}"
+status = "127.0.0.1:{status}"
+"""
+    (folder / "federation" / "server.toml").write_text(settings)
+    command = [sys.executable, "-m", "covey", "server", "run", "federation"]
+    log = folder / "server.log"
+    with (
+        log.open("wb") as file,
+        subprocess.Popen(command, cwd=folder, env=_environment(), stdout=file, stderr=file) as daemon,
+    ):
+        try:
+            wait_until(lambda: "devices can connect" in log.read_text() or daemon.poll() is not None, "an open gateway")
+            yield f"localhost:{enrolment}"
+        finally:
+            daemon.send_signal(signal.SIGTERM)
+    assert daemon.returncode == 0, log.read_text()
+
+
+@pytest.mark.parametrize("level", ["device", "record"])
+def test_enrol_share_train_and_leave_and_both_books_agree(tmp_path: Path, level: str) -> None:
+    (tmp_path / "app.py").write_text(_APP)
+    with running(tmp_path, level) as server:
+        invitation = covey(tmp_path, "server", "invite", "federation").splitlines()[0]
+        keys = ("--key-store", "file", "--key-file", "device.key")
+        enrolling = (
+            "device",
+            "enrol",
+            "--server",
+            server,
+            "--invitation",
+            "-",
+            "--state",
+            "state",
+            "--training",
+            level,
+        )
+        covey(tmp_path, *enrolling, *keys, heard=invitation)
+        share = f"import app; app.share({server!r}, {level!r})"
+        subprocess.run([sys.executable, "-c", share], cwd=tmp_path, env=_environment(), check=True, timeout=180)
+        told = covey(tmp_path, "device", "run", "--state", "state", "--trainer", "app:make", "--rounds", ROUNDS)
+        assert "sent 3 updates" in told
+        status = json.loads(covey(tmp_path, "device", "status", "--state", "state", "--json"))
+        assert status["rounds"].keys() <= {"uploaded"}
+        covey(tmp_path, "device", "leave", "--state", "state")
+        covey(tmp_path, "server", "receipts", "federation", "-o", "receipts.jsonl")
+    events = entries_of(tmp_path / "state")
+    released = [event.payload_hash for event in events if isinstance(event, Released)]
+    received = receipts_from_lines((tmp_path / "receipts.jsonl").read_text().splitlines())
+    assert released == [each.payload_hash for each in received]
+    assert len(set(released)) == ROUNDS + 1 == sum(isinstance(event, Reserved) for event in events)
+    report = covey(tmp_path, "privacy", "report", "state", "--receipts", "receipts.jsonl", "-o", "report.html")
+    assert "4 receipts match" in report
