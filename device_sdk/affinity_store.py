@@ -74,7 +74,7 @@ class AffinityStore:
         A child that was never trained in is claimed by the feedback of the cohort it descends from.
         """
         kept = self._load()
-        evidence = next((kept.evidence[known] for known in _lineage(cohort) if known in kept.evidence), None)
+        evidence = next((kept.evidence[known] for known in lineage(cohort) if known in kept.evidence), None)
         return messages.AffinityClaim(cohort, kept.affinities.reward(cohort), evidence)
 
     def _load(self) -> _Kept:
@@ -104,7 +104,8 @@ def tree_distance(one: CohortId, other: CohortId) -> int:
     return max(map(len, paths)) - max(1, common)
 
 
-def _lineage(cohort: CohortId) -> Iterable[CohortId]:
+def lineage(cohort: CohortId) -> Iterable[CohortId]:
+    """The cohort, and those that it descends from."""
     while cohort:
         yield cohort
         cohort = cohort.rpartition(".")[0]

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from device_sdk.affinity import Exploration
+from device_sdk.affinity_store import lineage
 from device_sdk.errors import FeedbackRefused
 from device_sdk.round_order import task_of
 from device_sdk.wire.messages import AffinityClaim, Cohorts, Feedback
@@ -51,7 +52,8 @@ class CohortChoice:
         """Learn from the feedback to an update that was sent, and end its round."""
         for entry in self._kept.journal.awaiting_feedback():
             task = task_of(entry)
-            if (task.cohort, task.round) == (feedback.cohort, feedback.round):
+            # A cohort that has split meanwhile is answered for by one of its children.
+            if task.round == feedback.round and task.cohort in lineage(feedback.cohort):
                 with self._kept.vault.changing():
                     with suppress(FeedbackRefused):
                         self._kept.affinities.learn(feedback, self._leaves)

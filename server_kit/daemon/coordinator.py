@@ -158,6 +158,7 @@ class Coordinator:
         before = set(self.federation.state.cohorts)
         self._homes.note(folded.outcome.selected, fold.cohort)
         mix = selection_mix(folded.outcome, self.federation.state.views)
+        self.fleet.digesting = fold.tasks
         change = self.federation.digest(folded)
         records = self._kept.rewritten(change, before)
         happenings = [step_told(fold, folded.outcome, self._homes.size(fold.cohort), mix)]

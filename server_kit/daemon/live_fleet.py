@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from server_kit.daemon.questions import Questions
     from server_kit.daemon.task_writer import TaskWriter
     from server_kit.interfaces import Answer, CohortId, Order, SummaryRequest
-    from server_kit.store.protocol import Store, SummaryRecord
+    from server_kit.store.protocol import Store, SummaryRecord, TaskId
 
 Book = Callable[[Sequence[Task], float], None]
 """Makes tasks durable, together with the rounds that they belong to."""
@@ -54,6 +54,8 @@ class LiveFleet:
     patience_seconds: float = 30.0
     feedback: list[FeedbackRecord] = field(default_factory=list)
     """What devices are to be told about the step that is being digested."""
+    digesting: Sequence[TaskId] = ()
+    """Whose updates the step has folded that is being digested."""
     splits: list[Split] = field(default_factory=list)
     """All that ever happened, oldest first."""
 
@@ -103,8 +105,11 @@ class LiveFleet:
 
     def tell(self, answers: Sequence[Answer], leaves: Sequence[CohortId]) -> None:
         del leaves
+        rounds = self._rounds_of_tasks() if answers else {}
         for answer in answers:
-            feedback = Feedback(answer.cohort, answer.round, b"", answer.reward_change, answer.sub_cluster)
+            # A device knows its update by the round that its task named, which is over by now.
+            told_round = rounds.get(answer.device, answer.round - 1)
+            feedback = Feedback(answer.cohort, told_round, b"", answer.reward_change, answer.sub_cluster)
             sealed = self.seal.sealed(answer.device, feedback)
             self.feedback.append(FeedbackRecord(answer.device, encode(sealed)))
 
@@ -118,6 +123,10 @@ class LiveFleet:
     def taken_feedback(self) -> list[FeedbackRecord]:
         taken, self.feedback = self.feedback, []
         return taken
+
+    def _rounds_of_tasks(self) -> dict[DeviceId, int]:
+        records = (self.store.task(task) for task in self.digesting)
+        return {record.device: record.round for record in records if record is not None}
 
     def _counts(self, record: SummaryRecord) -> torch.Tensor | None:
         """A histogram, if the device noised it as the server expects; else it says nothing."""

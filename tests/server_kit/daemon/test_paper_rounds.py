@@ -306,6 +306,23 @@ def test_feedback_reaches_those_who_took_part_and_proves_their_claim(made: Made)
     assert server.store.refusals()["forged affinity"] == 1
 
 
+def test_feedback_names_the_round_that_the_task_named(made: Made) -> None:
+    server = made(preset="auxo", participants=2, overrides={"over_commit": 1.0})
+    devices = server.devices(2)
+    for _ in range(3):
+        server.turn(60)
+        asked = [(device.task.cohort, device.task.round) for device in devices if device.task is not None]
+        for device in devices:
+            device.answer()
+        server.turn()
+        told = [message for device in devices for message in device.messages if isinstance(message, Feedback)]
+        assert [(feedback.cohort, feedback.round) for feedback in told] == asked
+        assert len(asked) == 2
+        for device in devices:
+            device.messages.clear()
+            device.check_in()
+
+
 def test_tasks_of_a_cohort_that_split_belong_to_its_children(made: Made) -> None:
     server, devices = two_kinds(made, over_commit=1.25)
     leaves = {record.cohort for record in server.store.cohorts()}
