@@ -244,6 +244,11 @@ class Device:
                     self._say_goodbye(identity, stop)
             self._vault.shred(self._config.server)
 
+    def rotate_keys(self) -> None:
+        """Seal all that is kept under new keys, and destroy the old ones: an old copy of the vault opens no more."""
+        with self._calling(None):
+            self._vault.rotate()
+
     def close(self) -> None:
         """Stop what is under way, wait until it has ended, and let go of the files; closing twice is harmless."""
         self.stop()

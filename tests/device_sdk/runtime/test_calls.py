@@ -12,6 +12,7 @@ from device_sdk.conditions import Conditions
 from device_sdk.config import ConditionSettings
 from device_sdk.device import Device
 from device_sdk.errors import AlreadyEnrolled, DeviceBusy, NotEnrolled
+from device_sdk.identity import Standing
 from device_sdk.wire.errors import DeadlinePassed, InvalidInvitation
 from device_sdk.wire.invitation import Address, Invitation
 from device_sdk.wire.messages import DeclineReason
@@ -123,6 +124,18 @@ def test_a_subject_that_could_not_be_sent_is_refused_before_it_is_paid_for(begin
         with pytest.raises(InvalidTerms, match="subject"):
             device.share_label_histogram(LABELS, num_labels=3, epsilon=0.5, subject=subject)
         assert device.status().ledger.sequence == 0
+
+
+def test_keys_are_rotated_in_between_and_the_device_goes_on(begin, tmp_path):
+    federation = begin(rounds=2)
+    with federation.enrolled(tmp_path) as device:
+        device.run(trainer(), rounds=1, timeout_seconds=30)
+        before = (tmp_path / "device.key").read_bytes()
+        device.rotate_keys()
+        assert (tmp_path / "device.key").read_bytes() != before
+        assert device.run(trainer(), rounds=1, timeout_seconds=30) == 1
+    with federation.open(tmp_path) as device:
+        assert device.status().standing is Standing.ENROLLED
 
 
 def test_a_device_that_is_not_enrolled_says_so(begin, tmp_path):
