@@ -1,10 +1,11 @@
-"""Tables for benchmarks/README.md from the results of the experiments, as far as they are.
+"""Tables for benchmarks/README.md from what the experiments came to, as far as they are.
 
-    python -m benchmarks.papers.tables OUT --data-dir DATA                              print them
-    python -m benchmarks.papers.tables OUT --data-dir DATA --into benchmarks/README.md  replace those in a file
+    python -m benchmarks.papers.tables OUT --data-dir DATA                              take in what was run, and print
+    python -m benchmarks.papers.tables OUT --data-dir DATA --into benchmarks/README.md  and replace the tables in a file
 
-OUT holds a results folder for each experiment, called as its file. Only seeds count that all contenders have finished.
-In a file a table stands between `<!-- table NAME -->` and `<!-- end -->`.
+OUT holds a results folder for each experiment, called as its file; what is finished there is added to the lines in
+benchmarks/papers/results. Only seeds count that all contenders have finished. In a file a table stands between
+`<!-- table NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -12,53 +13,47 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.papers.expected import CLAIMS, PUBLISHED, SIDE_BY_SIDE, Claim
+from benchmarks.papers.figures import RESULTS, Figures, current, figures_of, read, write
 from server_kit.simulation.experiments.experiment import Experiment, Unit
 from server_kit.simulation.experiments.experiment_file import ExperimentFile
-from server_kit.simulation.experiments.results_folder import Finished, ResultsFolder
-from server_kit.simulation.experiments.summary import (
-    ContenderSummary,
-    Difference,
-    Estimate,
-    Reached,
-    final_of,
-    paired,
-    summarise,
-)
-from server_kit.simulation.metrics import first_reaching
-from server_kit.simulation.records import Run
+from server_kit.simulation.experiments.results_folder import ResultsFolder
+from server_kit.simulation.experiments.summary import Difference, Estimate, estimate, paired
 
 HERE = Path(__file__).parent
 NOTHING = "–"
 NOT_YET = "No seed is finished yet.\n"
-Runs = Mapping[str, Mapping[int, Run]]
+Runs = Mapping[str, Mapping[int, Figures]]
+"""By contender and seed."""
 
 
-def tables_of(experiment: Experiment, finished: Mapping[Unit, Finished]) -> str:
+def tables_of(experiment: Experiment, finished: Mapping[Unit, Figures]) -> str:
     """What an experiment came to: its contenders, then the claims, with the seeds and commits."""
     name = Path(experiment.file.name).stem
     if not finished:
         return NOT_YET
-    seeds = sorted({unit.seed for unit in finished})
     commits = sorted({_short(each.commit) for each in finished.values()})
-    parts = [
-        f"`{name}.toml`, seeds {seeds[0]} to {seeds[-1]}, commit {', '.join(commits)}.",
-        _contenders(name, summarise(experiment, finished)),
-    ]
+    runs = by_contender(experiment, finished)
+    parts = [f"`{name}.toml`, {_seeds(finished)}, commit {', '.join(commits)}.", _contenders(experiment, runs)]
     if CLAIMS.get(name):
-        parts.append(_claims(CLAIMS[name], _runs(finished)))
+        parts.append(_claims(CLAIMS[name], runs))
     return "\n\n".join(parts) + "\n"
 
 
-def _short(commit: str | None) -> str:
+def _seeds(finished: Iterable[Unit]) -> str:
+    seeds = sorted({unit.seed for unit in finished})
+    return f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
+
+
+def _short(commit: str) -> str:
     """With the + of a checkout that had changes."""
-    return "unknown" if commit is None else commit[:7] + "+" * commit.endswith("+")
+    return commit[:7] + "+" * commit.endswith("+")
 
 
-def complete(experiment: Experiment, finished: Mapping[Unit, Finished]) -> dict[Unit, Finished]:
+def complete(experiment: Experiment, finished: Mapping[Unit, Figures]) -> dict[Unit, Figures]:
     """Pairs are only fair among seeds that everyone has run."""
     names = [contender.name for contender in experiment.contenders]
     seeds = {unit.seed for unit in finished}
@@ -66,35 +61,38 @@ def complete(experiment: Experiment, finished: Mapping[Unit, Finished]) -> dict[
     return {unit: each for unit, each in finished.items() if unit.seed in whole}
 
 
-def _runs(finished: Mapping[Unit, Finished]) -> Runs:
-    runs: dict[str, dict[int, Run]] = {}
+def by_contender(experiment: Experiment, finished: Mapping[Unit, Figures]) -> Runs:
+    """In the order of the file."""
+    runs: dict[str, dict[int, Figures]] = {contender.name: {} for contender in experiment.contenders}
     for unit, each in finished.items():
-        runs.setdefault(unit.contender, {})[unit.seed] = each.run
+        runs[unit.contender][unit.seed] = each
     return runs
 
 
-def _contenders(name: str, summaries: tuple[ContenderSummary, ...]) -> str:
-    columns: list[tuple[str, list[str]]] = [
-        ("accuracy", [_percent(each.final) for each in summaries]),
-        ("worst 10 %", [_percent(each.worst_tenth) for each in summaries]),
-    ]
+def _contenders(experiment: Experiment, runs: Runs) -> str:
+    name, targets = Path(experiment.file.name).stem, experiment.repeats.targets
+    columns: dict[str, list[str]] = {}
+
+    def show(header: str, cell: Callable[[Iterable[Figures]], str]) -> None:
+        columns[header] = [cell(each.values()) for each in runs.values()]
+
+    show("accuracy", lambda found: _percent(estimate(each.final for each in found)))
+    show("worst 10 %", lambda found: _percent(estimate(each.worst_tenth for each in found)))
     if name in PUBLISHED or name == "equal_epsilon_device":
-        columns.append(("best over rounds", [_percent(each.best) for each in summaries]))
+        show("best over rounds", lambda found: _percent(estimate(each.best for each in found)))
     if name in PUBLISHED:
-        columns.append(("published", [PUBLISHED[name].get(each.name, NOTHING) for each in summaries]))
-    if targets := summaries[0].targets:
-        middle = len(targets) // 2
-        times = [_time(each.targets[middle]) for each in summaries]
-        columns.append((f"time to {100 * targets[middle].target:g} %", times))
-    if any(each.agreement and each.agreement.mean for each in summaries):
-        columns.append(
-            ("ARI", [NOTHING if each.agreement is None else f"{each.agreement.mean:.2f}" for each in summaries])
-        )
-    columns.append(("cohorts", [NOTHING if each.cohorts is None else f"{each.cohorts.mean:.1f}" for each in summaries]))
-    if any(each.epsilon for each in summaries):
-        columns.append(("ε spent", [NOTHING if each.epsilon is None else f"{each.epsilon:.2f}" for each in summaries]))
-    rows = [[each.name, *(cells[row] for _, cells in columns)] for row, each in enumerate(summaries)]
-    return _markdown(["", *(header for header, _ in columns)], rows)
+        columns["published"] = [PUBLISHED[name].get(contender, NOTHING) for contender in runs]
+    if targets:
+        middle = targets[len(targets) // 2]
+        show(f"time to {100 * middle:g} %", lambda found: _time(found, middle))
+    everyone = [each for found in runs.values() for each in found.values()]
+    if any(each.agreement for each in everyone):
+        show("ARI", lambda found: _mean((each.agreement for each in found), ".2f"))
+    show("cohorts", lambda found: _mean((each.cohorts for each in found), ".1f"))
+    if any(each.epsilon for each in everyone):
+        show("ε spent", _most_spent)
+    rows = [[contender, *cells] for contender, *cells in zip(runs, *columns.values(), strict=True)]
+    return _markdown(["", *columns], rows)
 
 
 def _claims(claims: list[Claim], runs: Runs) -> str:
@@ -110,18 +108,19 @@ def _said(claim: Claim) -> str:
 
 def _shown(claim: Claim, runs: Runs) -> list[str]:
     if claim.target is None:
-        found = paired(
-            *({seed: final_of(run) for seed, run in runs[who].items()} for who in (claim.other, claim.better))
-        )
+        found = paired(*(_finals(runs[who]) for who in (claim.other, claim.better)))
         return [NOTHING] * 3 if found is None else _difference(found)
     better, other = (_log_times(runs[who], claim.target) for who in (claim.better, claim.other))
     found = paired(other, better)
     return ["one of them never gets there", NOTHING, NOTHING] if found is None else _ratio(found)
 
 
-def _log_times(runs: Mapping[int, Run], target: float) -> dict[int, float]:
-    there = {seed: first_reaching(run.curve, target) for seed, run in runs.items()}
-    return {seed: math.log(point.seconds) for seed, point in there.items() if point is not None}
+def _finals(runs: Mapping[int, Figures]) -> dict[int, float]:
+    return {seed: math.nan if each.final is None else each.final for seed, each in runs.items()}
+
+
+def _log_times(runs: Mapping[int, Figures], target: float) -> dict[int, float]:
+    return {seed: math.log(each.seconds_to[target]) for seed, each in runs.items() if target in each.seconds_to}
 
 
 def _difference(found: Difference) -> list[str]:
@@ -156,11 +155,24 @@ def _percent(found: Estimate | None) -> str:
     return f"{100 * found.mean:.1f} ± {100 * found.standard_error * math.sqrt(found.seeds):.1f}"
 
 
-def _time(found: Reached) -> str:
-    if found.virtual_seconds is None:
+def _mean(figures: Iterable[float | None], shape: str) -> str:
+    found = estimate(figures)
+    return NOTHING if found is None else f"{found.mean:{shape}}"
+
+
+def _most_spent(found: Iterable[Figures]) -> str:
+    most = max((each.epsilon for each in found if each.epsilon is not None), default=None)
+    return NOTHING if most is None else f"{most:.2f}"
+
+
+def _time(found: Iterable[Figures], target: float) -> str:
+    """Over the seeds that got there, and how many those were."""
+    times = [each.seconds_to.get(target) for each in found]
+    there = [seconds for seconds in times if seconds is not None]
+    if not there:
         return NOTHING
-    missing = "" if found.reached == found.seeds else f" ({found.reached} of {found.seeds})"
-    return f"{found.virtual_seconds.mean:.0f} s{missing}"
+    missing = "" if len(there) == len(times) else f" ({len(there)} of {len(times)})"
+    return f"{math.fsum(there) / len(there):.0f} s{missing}"
 
 
 def _markdown(headers: list[str], rows: list[list[str]]) -> str:
@@ -168,35 +180,47 @@ def _markdown(headers: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def side_by_side(found: Mapping[str, tuple[Experiment, Mapping[Unit, Finished]]]) -> str:
+def side_by_side(found: Mapping[str, tuple[Experiment, Mapping[Unit, Figures]]]) -> str:
     """Accuracies in several experiments, and the time to their middle target where they have one."""
     heads, columns, names = [], [], dict[str, None]()
     for name, (experiment, finished) in found.items():
-        summaries = {each.name: each for each in summarise(experiment, finished)}
-        names |= dict.fromkeys(summaries)
-        heads.append(f"{name}, {len({unit.seed for unit in finished})} seeds")
-        columns.append(summaries)
-    rows = [[name, *(_cell(column.get(name)) for column in columns)] for name in names]
+        runs, seeds = by_contender(experiment, finished), len({unit.seed for unit in finished})
+        names |= dict.fromkeys(runs)
+        heads.append(f"{name}, {seeds} seed{'s' * (seeds > 1)}")
+        columns.append((runs, experiment.repeats.targets))
+    rows = [[name, *(_cell(runs.get(name, {}), targets) for runs, targets in columns)] for name in names]
     return _markdown(["", *heads], rows) + "\n"
 
 
-def _cell(found: ContenderSummary | None) -> str:
-    if found is None:
+def _cell(runs: Mapping[int, Figures], targets: tuple[float, ...]) -> str:
+    if not runs:
         return NOTHING
-    parts = [_percent(found.final)]
-    if found.targets:
-        parts.append(_time(found.targets[len(found.targets) // 2]))
-    if found.agreement is not None and found.epsilon is not None:
-        parts.append(f"ARI {found.agreement.mean:.2f}")
+    found = runs.values()
+    parts = [_percent(estimate(each.final for each in found))]
+    if targets:
+        parts.append(_time(found, targets[len(targets) // 2]))
+    if any(each.agreement is not None and each.epsilon is not None for each in found):
+        parts.append(f"ARI {_mean((each.agreement for each in found), '.2f')}")
     return "; ".join(parts)
 
 
-def results(out: Path, data_dir: Path) -> Iterator[tuple[str, str]]:
+def taken_in(experiment: Experiment, out: Path, results: Path) -> dict[Unit, Figures]:
+    """What is known of an experiment: kept lines that are not stale, and over them what `out` has finished."""
+    name = Path(experiment.file.name).stem
+    kept = current(experiment, read(results / f"{name}.csv"))
+    finished = ResultsFolder(out / name).read(experiment)
+    kept |= {unit: figures_of(experiment, each) for unit, each in finished.items() if each.run.points}
+    if kept:
+        write(results / f"{name}.csv", kept.values(), experiment.repeats.targets)
+    return kept
+
+
+def tables(out: Path, data_dir: Path) -> Iterator[tuple[str, str]]:
     """Each experiment with its tables; then those that stand side by side."""
     begun = {}
     for file in sorted(HERE.glob("*.toml")):
         experiment = ExperimentFile.open(file, data_dir=data_dir).read()
-        finished = complete(experiment, ResultsFolder(out / file.stem).read(experiment))
+        finished = complete(experiment, taken_in(experiment, out, RESULTS))
         yield file.stem, tables_of(experiment, finished)
         if finished:
             begun[file.stem] = experiment, finished
@@ -205,9 +229,9 @@ def results(out: Path, data_dir: Path) -> Iterator[tuple[str, str]]:
         yield name, side_by_side(found) if found else NOT_YET
 
 
-def replaced(text: str, tables: Mapping[str, str]) -> str:
+def replaced(text: str, new: Mapping[str, str]) -> str:
     """The text with these tables in place of what stands between their marks."""
-    for name, table in tables.items():
+    for name, table in new.items():
         marks = re.compile(rf"(<!-- table {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
         if found := marks.search(text):
             text = f"{text[: found.start()]}{found[1]}\n{table}\n{found[2]}{text[found.end() :]}"
@@ -221,7 +245,7 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--into", type=Path, help="a file with marks, instead of printing")
     arguments = parser.parse_args()
-    found = dict(results(arguments.out, arguments.data_dir.absolute()))
+    found = dict(tables(arguments.out, arguments.data_dir.absolute()))
     if arguments.into is None:
         print("\n".join(f"{name}\n\n{table}" for name, table in found.items()))
         return

@@ -36,8 +36,10 @@ from server_kit.simulation.histograms import feature_histogram, label_histogram
 from server_kit.simulation.local_training import Expected, Key, LocalTraining, kept, key_of
 
 if TYPE_CHECKING:
+    from server_kit.local_task import LocalTask
     from server_kit.simulation.population import Population
     from server_kit.simulation.privacy_terms import SpendingPlan
+    from server_kit.simulation.ragged import FloatArray
     from server_kit.simulation.training import Trainer
 
 _MOST_HELD = 1 << 28  # bytes of updates that are kept for a second look; beyond, they are trained again
@@ -200,6 +202,13 @@ class SimulatedFleet:
     def read(self, tickets: Sequence[Ticket]) -> Updates:
         """The updates behind these tickets; see `Shelf`."""
         return _Answers(self, [self.delivered[key_of(ticket)] for ticket in tickets], tickets)
+
+    def latencies_seconds(self, devices: Sequence[DeviceId], task: LocalTask, size: int) -> FloatArray:
+        """How long each device would take for a task with a model of this size, were it asked in this round."""
+        numbers = np.array([self.population.index(device) for device in devices])
+        steps = np.array([task.steps_for(self.population.num_samples(device)) for device in devices])
+        sent = float(size * _BYTES)
+        return self.population.latency.seconds(numbers, self.round, bytes_down=sent, bytes_up=sent, steps=steps)
 
     def _steps(self, order: Order) -> int:
         return order.task.steps_for(self.population.num_samples(order.device))

@@ -19,6 +19,7 @@ from server_kit.federation import Change, Federation
 from server_kit.federation_state import Plan
 from server_kit.interfaces import CohortId, DeviceId, Split
 from server_kit.local_task import LocalTask
+from server_kit.simulation.all_seeing import reveal
 from server_kit.simulation.fleet import SimulatedFleet
 from server_kit.simulation.judging import Judge
 from server_kit.simulation.local_training import Key, key_of
@@ -53,11 +54,15 @@ class RunSettings:
     privacy: PrivacyTerms | None = None
     device: Hardware = "auto"
     """Where models are trained and tested."""
+    all_seeing: bool = False
+    """Whether the server knows every device's loss and latency before each round, as HACCS's released code does."""
 
     def __post_init__(self) -> None:
         for name in ("rounds", "participants", "evaluate_every", "evaluated_devices"):
             if getattr(self, name) < 1:
                 raise InvalidSetting(f"{name} must be at least 1, got {getattr(self, name)}; nothing was started")
+        if self.all_seeing and self.privacy is not None:
+            raise InvalidSetting("all_seeing shows what devices with a budget would not tell; nothing was started")
 
 
 def simulate(
@@ -114,6 +119,7 @@ class _Simulation:
         self._now = 0.0
         self._counted = 0
         self._idle = 0
+        self._revealed_after = -1
         self._points: list[Point] = []
         self._happenings: list[Happening] = []
 
@@ -157,6 +163,9 @@ class _Simulation:
         return all(done.get(d, 0) >= plan.terms.participations for d in self.fleet.population.devices)
 
     def _invite(self) -> None:
+        if self._settings.all_seeing and self._revealed_after != self.federation.steps:
+            reveal(self.federation, self.fleet)
+            self._revealed_after = self.federation.steps
         for order in self.federation.invite(self._now):
             at = self.fleet.expected[order.device].at_seconds
             heapq.heappush(self._due, (at, self.fleet.population.index(order.device), order.device, at))

@@ -151,9 +151,9 @@ def _contender(
         final=over_seeds(final_of),
         best=over_seeds(lambda run: final_accuracy(run.curve).best),
         median=over_seeds(lambda run: final_accuracy(run.curve).median),
-        worst_tenth=over_seeds(lambda run: _late(run, "worst_tenth")),
-        best_tenth=over_seeds(lambda run: _late(run, "best_tenth")),
-        variance_points=over_seeds(lambda run: _late(run, "variance_points")),
+        worst_tenth=over_seeds(lambda run: late_mean(run, "worst_tenth")),
+        best_tenth=over_seeds(lambda run: late_mean(run, "best_tenth")),
+        variance_points=over_seeds(lambda run: late_mean(run, "variance_points")),
         cohorts=over_seeds(lambda run: len(run.points[-1].cohorts)),
         agreement=over_seeds(lambda run: run.points[-1].agreement),
         epsilon=max((epsilon for epsilon in epsilons if epsilon is not None), default=None),
@@ -168,7 +168,8 @@ def _finals(runs: Mapping[int, Run]) -> dict[int, float]:
     return {seed: final_of(run) for seed, run in runs.items()}
 
 
-def _late(run: Run, figure: str) -> float | None:
+def late_mean(run: Run, figure: str) -> float | None:
+    """A figure of the spread over devices, in the mean of the last ten evaluations."""
     late = estimate(getattr(point.spread, figure) for point in run.points[-LAST:])
     return None if late is None else late.mean
 

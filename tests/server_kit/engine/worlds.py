@@ -99,7 +99,7 @@ class World:
         self.federation.state = copied["federation"]
 
 
-_REMEMBERED = ("_due", "_now", "_counted", "_idle", "_points", "_happenings")
+_REMEMBERED = ("_due", "_now", "_counted", "_idle", "_revealed_after", "_points", "_happenings")
 _GIVEN = {"population", "trainer", "privacy"}
 
 
