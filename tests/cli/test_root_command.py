@@ -48,6 +48,7 @@ PLANTED_ERRORS = """
 @pytest.fixture
 def planted(tmp_path, monkeypatch):
     """A root command whose sub-commands lie in modules of their own, not yet imported."""
+    forget_planted_modules()  # other tests plant modules too, and may have left theirs
     (tmp_path / "planted_cli.py").write_text(textwrap.dedent(PLANTED))
     (tmp_path / "planted_errors.py").write_text(textwrap.dedent(PLANTED_ERRORS))
     (tmp_path / "planted_without_torch.py").write_text("import torch_that_is_missing")
@@ -63,8 +64,7 @@ def planted(tmp_path, monkeypatch):
             "odd": LazyCommand("planted_errors:OursError", "Is not a command."),
         },
     )
-    for name in [name for name in sys.modules if name.startswith("planted_")]:
-        del sys.modules[name]
+    forget_planted_modules()
 
 
 class EagerGroup(LazyGroup):
@@ -73,6 +73,11 @@ class EagerGroup(LazyGroup):
 
 def planted_modules() -> list[str]:
     return [name for name in sys.modules if name.startswith("planted_")]
+
+
+def forget_planted_modules() -> None:
+    for name in planted_modules():
+        del sys.modules[name]
 
 
 def run_covey(*arguments, program=(sys.executable, "covey.py")):
