@@ -21,6 +21,7 @@ demo: $(READY) ## the whole system on this machine: a server, 24 devices, cohort
 	@$(BIN)/covey demo
 
 test: check ## what a change must pass: check, then every test but the stress tests
+	@tests/install_real_parts
 	@$(BIN)/python -m pytest -n $(WORKERS)
 
 check: $(READY) ## lint, format, types and spelling; changes nothing
