@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from server_kit.errors import InvalidSetting
+from server_kit.simulation.training.record_products import RecordProducts
 
 Rows = NDArray[np.int64]
 
@@ -23,7 +25,8 @@ class DeviceData:
     """Which rows of `x` [N, ...] and `y` [N] belong to which device.
 
     `rows` maps a device to a `range` or to a list of row numbers; devices may share rows. Floats are used as
-    they are; stored integers (bytes of an image) become float32 times `scale` when a device takes part.
+    they are; stored integers (bytes of an image) become float32 times `scale` when a device takes part. Records must
+    not change afterwards: what follows from them is kept.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class DeviceData:
         if where not in self._elsewhere:
             self._elsewhere[where] = moved = copy.copy(self)
             moved.x, moved.y = self.x.to(where), self.y.to(where)
+            moved.__dict__.pop("_products", None)  # these lie where the records lie
         return self._elsewhere[where]
 
     def __len__(self) -> int:
@@ -81,6 +85,26 @@ class DeviceData:
             for device, rows, numbers in zip(devices, own, local, strict=True)
         ]
         return np.stack(found)
+
+    def products(self, devices: Sequence[str], rows: Tensor, columns: Tensor, out: Tensor) -> Tensor | None:
+        """Products of records, see `RecordProducts.read`; None where the fleet is too large to keep them."""
+        if self._products is None:
+            return None
+        self._products.learn(devices, self._all_records)
+        return self._products.read(devices, rows, columns, out)
+
+    @cached_property
+    def _products(self) -> RecordProducts | None:
+        counts = {device: len(rows) for device, rows in self._rows.items()}
+        return RecordProducts(counts, self.x.device) if RecordProducts.fit(counts) else None
+
+    def _all_records(self, devices: Sequence[str]) -> Tensor:
+        """Every record of devices that have equally many, [n, count, features]."""
+        count = self.count(devices[0])
+        local = np.broadcast_to(np.arange(count), (len(devices), count))
+        rows = torch.from_numpy(self.rows_of(devices, local)).to(self.x.device).flatten()
+        out = torch.empty(len(rows), self.x[0].numel(), device=self.x.device)
+        return self.inputs(rows, out).view(len(devices), count, -1)
 
     def inputs(self, rows: Tensor, out: Tensor) -> Tensor:
         """The inputs in `rows` as float32, written into `out` [len(rows), features]."""

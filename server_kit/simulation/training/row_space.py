@@ -74,12 +74,13 @@ class RowSpaceKernel:
         """Fetch the chunk's records: in the order of their only visit, or as the devices number them."""
         batches, data = self._chunk.batches, self._chunk.data
         if batches.single_pass:
+            self._numbers = batches.places.transpose(0, 1).flatten(1)
             rows = batches.rows.transpose(0, 1).flatten(1)
         else:
             counts = np.array([data.count(device) for device in self._chunk.devices])
-            numbers = np.arange(counts.max())
-            own = data.rows_of(self._chunk.devices, numbers * (numbers < counts[:, None]))
-            rows = torch.from_numpy(own).to(data.x.device)
+            numbers = np.arange(counts.max()) * (np.arange(counts.max()) < counts[:, None])
+            self._numbers = torch.from_numpy(numbers).to(data.x.device)
+            rows = torch.from_numpy(data.rows_of(self._chunk.devices, numbers)).to(data.x.device)
         n, self._count = rows.shape
         self._vector_rows = self._count + math.ceil(self._others_size / self._outputs)
         flat = self._workspace.take("records", n * self._count, self._inputs)
@@ -104,11 +105,13 @@ class RowSpaceKernel:
 
     def _multiply_records(self) -> None:
         """x_r·x_s + 1 for the records of each device; `_skipped` first rows and last columns are left out."""
-        later, earlier = self._records[:, self._skipped :], self._records[:, : self._count - self._skipped]
-        shape = (len(later), later.shape[1], earlier.shape[1])
-        self._products = self._workspace.take("products", *shape)
-        if later.shape[1]:
-            torch.bmm(later, earlier.transpose(1, 2), out=self._products).add_(1)
+        later, earlier = slice(self._skipped, None), slice(self._count - self._skipped)
+        sides = self._count - self._skipped
+        self._products = self._workspace.take("products", len(self._records), sides, sides)
+        numbers, records, devices = self._numbers, self._records, self._chunk.devices
+        kept = self._chunk.data.products(devices, numbers[:, later], numbers[:, earlier], self._products)
+        if kept is None and sides:
+            torch.bmm(records[:, later], records[:, earlier].transpose(1, 2), out=self._products).add_(1)
         self._all_answers, self._all_products = self._answers.flatten(0, 1), self._products.flatten(0, 1)
 
     def _start_vectors(self) -> tuple[Tensor, Tensor]:
