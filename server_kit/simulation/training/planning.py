@@ -52,7 +52,12 @@ def _row_space_cost(spec: StackedSpec, records: int, task: LocalTask) -> tuple[f
     own = min(visits, records)
     once: float = 2 * own * inputs * outputs + own**2 * inputs
     if task.noise_multiplier:
-        once += inputs * outputs * (own + _NOISE_COST) + visits**2 * (visits / 3 + outputs)
+        once += inputs * outputs * (own + _NOISE_COST)
+        if visits < own + batch:  # a single pass: see `row_space_remainder` for the two ways
+            once += visits**2 * (visits / 3 + outputs)
+        else:
+            steps = task.steps_for(records)
+            once += own**3 / 3 + steps * own * outputs * (steps + _NOISE_COST) + visits * own * outputs
     return once, batch * own * outputs
 
 

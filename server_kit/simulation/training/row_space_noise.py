@@ -8,13 +8,15 @@ N as one matrix and then the answers given N:
 
 - on average they are (A[t]·a / |a|²)·N·x, by linear regression;
 - what is left does not depend on N, and between (t, x) and (u, z) has the covariance
-  (A[t]·A[u] − (A[t]·a)(A[u]·a)/|a|²) · (x·z + 1), drawn by a Cholesky factor.
+  (A[t]·A[u] − (A[t]·a)(A[u]·a)/|a|²) · (x·z + 1); see `row_space_remainder`.
 
 A model of D parameters needs about D draws for a whole round instead of D for each step. With `halves` there
 are two sums N, over the steps of either half, and both are conditioned on.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -24,10 +26,10 @@ from torch import Tensor
 from server_kit.local_task import LocalTask
 from server_kit.simulation.training.kernel import Chunk
 from server_kit.simulation.training.noise import Noise
+from server_kit.simulation.training.row_space_remainder import Left, add_remainder, visits_after_first
 from server_kit.simulation.training.workspace import Workspace
 
-# Records that repeat make the covariance singular; this share of variance on top keeps it regular.
-_RIDGE = 1e-3
+_TOGETHER = 8  # devices whose noise is drawn and then multiplied, while it is still in the cache. Measured
 
 Numbers = NDArray[np.float64]
 
@@ -44,19 +46,21 @@ def first_layer_noise(
     records, products = own
     steps, n, width = chunk.batches.rows.shape
     out = targets[0].shape[1] // (records.shape[2] + 1)
-    powers, slopes, left = _moments(chunk)
-    shift = workspace.zeros("noise-shift", n, (steps - 1) * width, out)
+    moments = _moments(chunk)
+    met = records[:, width:] if chunk.batches.single_pass else records  # the first batch of a single pass meets none
+    shift = workspace.zeros("noise-shift", n, max(0, steps - 1) * width, out)
     # The first half is drawn where it will stay, what remains of the whole in `targets[0]`.
     for part, layer in enumerate(reversed(targets)):
-        deviations = chunk.task.noise_deviation * np.sqrt(powers[:, part])
-        answers = _draw(chunk, noise, records, layer, deviations.tolist())
-        slope = _float32(slopes[:, part, 1:], shift.device)
-        shift.addcmul_(answers, slope.repeat_interleave(width, dim=1).unsqueeze(2))
+        deviations = chunk.task.noise_deviation * np.sqrt(moments.powers[moments.kind_of, part])
+        answers = workspace.take("noise-answers", n, met.shape[1], out)
+        _draw(noise, met, layer, deviations.tolist(), answers)
+        slopes = torch.from_numpy(moments.slopes[moments.kind_of, part, 1:].astype(np.float32)).to(shift.device)
+        _add_visited(chunk, answers, slopes, shift)
     if len(targets) > 1:
         targets[0] += targets[1]
     if steps > 1:
-        covariance = _covariance(chunk, products, _float32(left[:, 1:, 1:], shift.device))
-        _add_remainder(chunk, noise, covariance, shift, workspace)
+        left = Left(moments.left[:, 1:, 1:], moments.kind_of)
+        add_remainder(chunk, noise, (products, left), shift, workspace)
     return shift
 
 
@@ -72,96 +76,56 @@ def impulse_response(task: LocalTask, steps: int) -> Numbers:
     return response
 
 
-def _moments(chunk: Chunk) -> tuple[Numbers, Numbers, Numbers]:
-    """|a|² [n, parts], A[t]·a/|a|² [n, parts, t], and the covariance in time that is left [n, t, u]."""
+@dataclass(frozen=True)
+class _Moments:
+    """How the noise of steps adds up, for each kind of device in a chunk: most of them take the same steps."""
+
+    powers: Numbers
+    """|a|² [kinds, parts]."""
+    slopes: Numbers
+    """A[t]·a/|a|² [kinds, parts, t]."""
+    left: Numbers
+    """The covariance in time that is left [kinds, t, u]."""
+    kind_of: NDArray[np.int64]
+
+
+def _moments(chunk: Chunk) -> _Moments:
     batches, steps = chunk.batches, len(chunk.batches.active)
-    response = impulse_response(chunk.task, steps)
-    own_steps = (np.array(batches.active)[None, :] > np.arange(len(chunk))[:, None]).sum(axis=1)
-    ends = response[own_steps][:, None, :]
+    kinds = (np.array(batches.active)[None, :] > np.arange(len(chunk))[:, None]).sum(axis=1)[:, None]
     if chunk.task.halves:
-        first = batches.first_half.cpu().numpy().T[:, None, :]
+        kinds = np.concatenate([kinds, batches.first_half.cpu().numpy().T], axis=1)
+    kinds, kind_of = np.unique(kinds, axis=0, return_inverse=True)
+    response = impulse_response(chunk.task, steps)
+    ends = response[kinds[:, 0].astype(np.int64)][:, None, :]
+    if chunk.task.halves:
+        first = kinds[:, None, 1:]
         ends = np.concatenate([ends * first, ends * (1 - first)], axis=1)
     powers = (ends**2).sum(axis=2)
     overlap = ends @ response[:steps].T
     slopes = np.divide(overlap, powers[:, :, None], out=np.zeros_like(overlap), where=powers[:, :, None] > 0)
     left = response[:steps] @ response[:steps].T - overlap.transpose(0, 2, 1) @ slopes
-    return powers, slopes, left
+    return _Moments(powers, slopes, left, kind_of)
 
 
-def _draw(chunk: Chunk, noise: Noise, records: Tensor, layer: Tensor, deviations: list[float]) -> Tensor:
-    """Fill `layer` with noise and return what it answers to the visits, [n, visits, out]."""
+def _draw(noise: Noise, records: Tensor, layer: Tensor, deviations: list[float], answers: Tensor) -> None:
+    """Fill `layer` with noise, and `answers` [n, count, out] with what it answers to the records."""
     n, _, inputs = records.shape
-    out = layer.shape[1] // (inputs + 1)
+    out = answers.shape[2]
     weight, bias = layer[:, :-out].view(n, out, inputs), layer[:, -out:]
-    single = chunk.batches.single_pass
-    visited = records[:, chunk.batches.rows.shape[2] :] if single else records
-    answers = torch.empty(n, visited.shape[1], out, device=records.device)
-    products = zip(bias, visited, weight.transpose(1, 2), answers, strict=True)
-    for i, (row, deviation, (constant, own, transposed, target)) in enumerate(
-        zip(layer, deviations, products, strict=True)
-    ):
-        # Device by device: the noise is still in the cache when it is multiplied.
-        noise.fill(i, row, deviation)
-        torch.addmm(constant, own, transposed, out=target)
-    return answers if single else answers.gather(1, _visits(chunk).unsqueeze(2).expand(-1, -1, out))
+    for start in range(0, n, _TOGETHER):
+        some = slice(start, start + _TOGETHER)
+        for i, row in enumerate(layer[some], start):
+            noise.fill(i, row, deviations[i])
+        product = (records[some], weight[some].transpose(1, 2))
+        torch.baddbmm(bias[some].unsqueeze(1), *product, out=answers[some])
 
 
-def _add_remainder(chunk: Chunk, noise: Noise, covariance: Tensor, shift: Tensor, workspace: Workspace) -> None:
-    """Add to `shift` what the final noise does not tell about it."""
-    factor = _root(covariance)
-    present = _present(chunk)
-    standard = workspace.take("noise-standard", *shift.shape)
-    out = shift.shape[2]
-    for i, (row, count) in enumerate(zip(standard.flatten(1), present.sum(dim=1).tolist(), strict=True)):
-        # What a device draws must not depend on its company: it draws for visits that take place, not for padding.
-        noise.fill(i, row[: count * out], chunk.task.noise_deviation)
-        if count < present.shape[1]:
-            standard[i, present[i]] = standard[i, :count].clone()
-            standard[i, ~present[i]] = 0
-    shift.baddbmm_(factor, standard)
-
-
-def _root(covariance: Tensor) -> Tensor:
-    """A matrix whose square is `covariance`: its Cholesky factor, or by eigenvalues where rounding spoilt that."""
-    factor: Tensor
-    factor, failed = torch.linalg.cholesky_ex(covariance)
-    for device in failed.nonzero().flatten().tolist():
-        if covariance[device].isfinite().all():
-            values, vectors = torch.linalg.eigh(covariance[device].double())
-            factor[device] = (vectors * values.clamp_min(0).sqrt()).float()
-    return factor
-
-
-def _covariance(chunk: Chunk, products: Tensor, left: Tensor) -> Tensor:
-    """[n, visits, visits], regular by a ridge; an identity where no visit takes place."""
-    steps, n, width = chunk.batches.rows.shape
+def _add_visited(chunk: Chunk, answers: Tensor, slopes: Tensor, shift: Tensor) -> None:
+    """Add to `shift` the answers to the records of each visit, times the slope [n, steps] of its step."""
+    width = chunk.batches.rows.shape[2]
+    slopes = slopes.repeat_interleave(width, dim=1).unsqueeze(2)
     if chunk.batches.single_pass:
-        covariance = products[:, width:, width:].clone()
-    else:
-        visits = _visits(chunk)
-        covariance = products.gather(1, visits.unsqueeze(2).expand(-1, -1, products.shape[2]))
-        covariance = covariance.gather(2, visits.unsqueeze(1).expand(-1, visits.shape[1], -1))
-    longest = covariance.diagonal(dim1=1, dim2=2).amax(dim=1, keepdim=True)
-    covariance.view(n, steps - 1, width, steps - 1, width).mul_(left.view(n, steps - 1, 1, steps - 1, 1))
-    absent = ~_present(chunk)
-    if absent.any():
-        covariance.masked_fill_(absent.unsqueeze(1) | absent.unsqueeze(2), 0.0)
-    diagonal = covariance.diagonal(dim1=1, dim2=2)
-    # A visit whose noise the final sum tells completely has no variance left; it gets a trace of some.
-    trace = 1e-3 * _RIDGE * longest * left.diagonal(dim1=1, dim2=2).amax(dim=1, keepdim=True)
-    diagonal.mul_(1 + _RIDGE).add_(trace.clamp_min(1e-30)).add_(absent)
-    return covariance
-
-
-def _visits(chunk: Chunk) -> Tensor:
-    """The records visited from step 1 on, [n, visits]."""
-    return chunk.batches.places[1:].transpose(0, 1).flatten(1)
-
-
-def _present(chunk: Chunk) -> Tensor:
-    """[n, visits]: which of them take place."""
-    return chunk.batches.weights[1:].transpose(0, 1).flatten(1) > 0
-
-
-def _float32(values: Numbers, where: torch.device) -> Tensor:
-    return torch.from_numpy(values.astype(np.float32)).to(where)
+        shift.addcmul_(answers, slopes)
+        return
+    for own, numbers, target, slope in zip(answers, visits_after_first(chunk), shift, slopes, strict=True):
+        target.addcmul_(own.index_select(0, numbers), slope)
