@@ -275,7 +275,7 @@ class Usable:
         for update in self._updates:
             if update.delta.shape != self._shape:
                 self.refused["of another shape"] += 1
-            elif not all(bool(torch.isfinite(part).all()) for part in blocks_of(update.delta)):
+            elif not all(_is_finite(part) for part in blocks_of(update.delta)):
                 self.refused["not finite"] += 1
             else:
                 self.losses[update.device] = update.loss
@@ -283,6 +283,12 @@ class Usable:
                 yield update
             # It is not kept while the next is read.
             del update
+
+
+def _is_finite(values: torch.Tensor) -> bool:
+    """Whether all are; what is not a number is both the least and the largest. One pass, and nothing written."""
+    low, high = torch.aminmax(values)
+    return math.isfinite(low) and math.isfinite(high)
 
 
 @dataclass(frozen=True)

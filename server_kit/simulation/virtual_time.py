@@ -19,6 +19,7 @@ from server_kit.federation import Change, Federation
 from server_kit.federation_state import Plan
 from server_kit.interfaces import CohortId, DeviceId, Split
 from server_kit.local_task import LocalTask
+from server_kit.round import Verdict
 from server_kit.simulation.all_seeing import reveal
 from server_kit.simulation.fleet import SimulatedFleet
 from server_kit.simulation.judging import Judge
@@ -184,11 +185,12 @@ class _Simulation:
         if not self.fleet.arrives(device, self._now):
             self.federation.lost(device)
             return
-        self.federation.receive(device, self._now)
-        if not self._is_kept(expected.key):
+        verdict = self.federation.receive(device, self._now)
+        if verdict is not Verdict.ACCEPTED and not self._is_kept(expected.key):
             self.fleet.forget([expected.key])
 
     def _is_kept(self, key: Key) -> bool:
+        """Whether an answer that is not of this round will be folded all the same."""
         return any(
             key_of(ticket) == key
             for leaf in self.federation.leaves
