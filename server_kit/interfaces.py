@@ -235,7 +235,10 @@ class Selector(Protocol):
 
 
 class Aggregator(Protocol):
-    """Folds one round of updates, or one late one, into the next model."""
+    """Folds one round of updates, or one late one, into the next model.
+
+    One that reads the updates more than once may say so in a class variable `reads_again`; who makes them, keeps them.
+    """
 
     def aggregate(self, model: torch.Tensor, updates: Updates, memory: Memory) -> torch.Tensor:
         """The next model; `model` itself is left alone. Without updates it stays as it is."""

@@ -1,41 +1,71 @@
-"""Ours: `python -m benchmarks.speed.run_covey DATA MODEL ROUNDS EPOCHS`."""
+"""Ours, as a researcher calls it: `python -m benchmarks.speed.run_covey DATA MODEL ROUNDS EPOCHS`.
+
+The whole engine: check-ins, selection, virtual time, every update looked at and folded by itself. `run_kernels` is the
+training alone.
+"""
 
 from __future__ import annotations
 
 import sys
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmarks.speed import workload
-from server_kit.simulation.training import Cnn, DeviceData, LocalTask, Mlp, Trainer
+from server_kit.aggregation import FedAvg
+from server_kit.interfaces import Memory, Updates
+from server_kit.simulation import Cnn, LocalTask, Mlp, Point, Population, RunSettings, simulate
+from server_kit.simulation.datasets.dataset import TRAIN, Dataset
+from server_kit.simulation.partition import GivenSplit, NaturalUsers
+from server_kit.strategy import Strategy
+
+
+@dataclass
+class Watched:
+    """FedAvg that shows its models to the clock."""
+
+    plain: FedAvg = field(default_factory=FedAvg)
+    model: Tensor | None = None
+
+    def aggregate(self, model: Tensor, updates: Updates, memory: Memory) -> Tensor:
+        self.model = self.plain.aggregate(model, updates, memory)
+        return self.model
 
 
 def main(folder: Path, name: str, rounds: int, epochs: int) -> None:
     clock = workload.Clock("covey")
     inputs, labels = workload.read_data(folder)
-    data = DeviceData.equal_parts(inputs, labels, workload.DEVICES)
-    spec = Mlp() if name == "mlp" else Cnn()
-    task = LocalTask(workload.LEARNING_RATE, batch_size=workload.BATCH, epochs=epochs)
-    module = workload.build_model(name)
-    model = torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
-    workers = torch.get_num_threads()
-    torch.set_num_threads(1)  # the aggregation below must not fight with the workers for the cores
+    spec = _beginning_with(workload.build_model(name), Mlp if name == "mlp" else Cnn)
+    users = np.repeat(np.arange(workload.DEVICES), workload.SAMPLES)
+    everything = Dataset(inputs[:, 0].numpy(), labels.numpy(), users, split=np.full(len(users), TRAIN))
+    population = Population(everything, NaturalUsers(), workload.DEVICES, holdout=GivenSplit())
+    strategy = Strategy("fedavg", aggregator=(watched := Watched()))
+    settings = RunSettings(
+        rounds=rounds + 1,
+        participants=workload.PER_ROUND,
+        evaluate_every=1,
+        evaluated_devices=1,  # it has no test samples: this only tells the time
+        task=LocalTask(workload.LEARNING_RATE, batch_size=workload.BATCH, epochs=epochs),
+    )
 
-    def loss(model: Tensor) -> float:
-        return workload.loss_of(spec.module(model), inputs, labels)
+    def loss() -> float:
+        return workload.loss_of(spec.module(watched.model), inputs, labels)
 
-    with Trainer(spec, workers=workers) as trainer:
-        for number in range(rounds + 1):
-            devices = [str(device) for device in workload.cohort(number)]
-            total = torch.zeros_like(model)
-            for chunk in trainer.train_in_chunks(model, data, devices, task, seed=1, round_number=number):
-                total.addmv_(chunk.updates.t(), torch.full((len(chunk.devices),), 1 / workload.PER_ROUND))
-            model += total
-            clock.round_ended(partial(loss, model))
+    def on_point(point: Point) -> None:
+        if point.progress.round:
+            clock.round_ended(loss)
+
+    simulate(population, strategy, spec, settings, on_point=on_point)
     clock.measurement().tell()
+
+
+def _beginning_with(module: nn.Module, kind: type[Mlp | Cnn]) -> Mlp | Cnn:
+    """A model that begins with the weights that all systems are given."""
+    weights = torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
+    return type("Given", (kind,), {"initial": lambda self, seed: weights.clone()})()
 
 
 if __name__ == "__main__":

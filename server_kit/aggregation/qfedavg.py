@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -23,6 +23,7 @@ class QFedAvg:
     reported none counts with the mean of those that did.
     """
 
+    reads_again: ClassVar[bool] = True
     q: float = 1.0
     learning_rate: float = 0.1
 

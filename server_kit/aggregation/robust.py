@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -25,6 +25,8 @@ class CoordinateMedian:
     Reads the updates once for each block of coordinates, so that memory stays bounded.
     """
 
+    reads_again: ClassVar[bool] = True
+
     def aggregate(self, model: torch.Tensor, updates: Updates, memory: Memory) -> torch.Tensor:
         del memory
         return _by_block(model, updates, lambda block: block.quantile(0.5, dim=0))
@@ -34,6 +36,7 @@ class CoordinateMedian:
 class TrimmedMean:
     """Each coordinate moves by the mean without the `share` largest and smallest values (Yin et al. 2018)."""
 
+    reads_again: ClassVar[bool] = True
     share: float = 0.1
 
     def aggregate(self, model: torch.Tensor, updates: Updates, memory: Memory) -> torch.Tensor:

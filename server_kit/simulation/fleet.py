@@ -34,6 +34,7 @@ from server_kit.round import Ticket
 from server_kit.simulation.chance import uniforms
 from server_kit.simulation.histograms import feature_histogram, label_histogram
 from server_kit.simulation.local_training import Expected, Key, LocalTraining, kept, key_of
+from server_kit.simulation.training.workers import folding_on_one_core
 
 if TYPE_CHECKING:
     from server_kit.local_task import LocalTask
@@ -64,6 +65,8 @@ class SimulatedFleet:
     seed: int = 0
     privacy: SpendingPlan | None = None
     reports_loss: bool = False
+    reads_again: bool = False
+    """Whether a round's updates are read more than once; noticed when it happens, if nobody knew before."""
     trains_ahead: bool = False
     """Whether every answer will be read some day, so that those still out may be trained with those that are due."""
     exploration: Exploration = field(default_factory=Exploration)
@@ -342,29 +345,44 @@ class _Chance:
 
 @dataclass
 class _Answers:
-    """Updates that are trained when they are read, and kept for the next pass if they are not too many."""
+    """Updates that are trained when they are read, in the order of their tickets.
+
+    The first pass hands them on as they are made. Where a strategy reads a round twice, later rounds are kept for the
+    second pass if they are not too many; else they are trained again, which ends in the same updates.
+    """
 
     fleet: SimulatedFleet
     due: Sequence[Expected]
     tickets: Sequence[Ticket]
+    _was_read: bool = False
 
     def __len__(self) -> int:
         return len(self.due)
 
     def __iter__(self) -> Iterator[Update]:
-        held, staleness = self.fleet.trained, [ticket.staleness for ticket in self.tickets]
-        missing = [one for one in self.due if one.key not in held]
+        self.fleet.reads_again |= self._was_read
+        self._was_read = True
         size = self.due[0].order.model.numel() * _BYTES * (3 if self.due[0].order.task.halves else 1)
-        if size * len(self.due) > _MOST_HELD:
-            for place, update in self.fleet.train(self.due):
-                yield replace(update, staleness=staleness[place])
-            return
+        with folding_on_one_core():
+            if size * len(self.due) > _MOST_HELD:
+                updates: Iterable[tuple[int, Update]] = self.fleet.train(self.due)
+            elif self.fleet.reads_again or self.fleet.trains_ahead:
+                updates = self._kept(size)
+            else:
+                updates = _in_turn(self.fleet.train(self.due))
+            for place, update in updates:
+                yield replace(update, staleness=self.tickets[place].staleness)
+                del update
+
+    def _kept(self, size: int) -> Iterator[tuple[int, Update]]:
+        """All of them at once, from memory where they are there already."""
+        held = self.fleet.trained
+        missing = [one for one in self.due if one.key not in held]
         if missing:
             work = [*missing, *self._also(size, len(missing))]
             for place, update in self.fleet.train(work):
                 held[work[place].key] = kept(update)
-        for place, one in enumerate(self.due):
-            yield replace(held[one.key], staleness=staleness[place])
+        return ((place, held[one.key]) for place, one in enumerate(self.due))
 
     def _also(self, size: int, needed: int) -> list[Expected]:
         """Where one answer is folded at a time, those still out are worked out with it, as far as they fit."""
@@ -372,3 +390,18 @@ class _Answers:
             return []
         others = [one for one in self.fleet.expected.values() if one.key not in self.fleet.trained]
         return others[: max(0, _MOST_HELD // size - needed)]
+
+
+def _in_turn(updates: Iterable[tuple[int, Update]]) -> Iterator[tuple[int, Update]]:
+    """In the order of their places; only what comes before its turn is copied."""
+    early: dict[int, Update] = {}
+    turn = 0
+    for place, update in updates:
+        if place != turn:
+            early[place] = kept(update)
+            continue
+        yield place, update
+        turn += 1
+        while turn in early:
+            yield turn, early.pop(turn)
+            turn += 1

@@ -104,7 +104,13 @@ class _Simulation:
             records = {population.num_samples(device) for device in population.devices}
             spending = settings.privacy.plan(strategy, settings.task, records)
         self.fleet = SimulatedFleet(
-            population, trainer, seed, spending, strategy.reports_loss, trains_ahead=strategy.is_asynchronous
+            population,
+            trainer,
+            seed,
+            spending,
+            strategy.reports_loss,
+            reads_again=strategy.formation.wants.updates or getattr(strategy.aggregator, "reads_again", False),
+            trains_ahead=strategy.is_asynchronous,
         )
         plan = Plan(
             strategy,

@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -88,3 +89,14 @@ class Workers:
 def _use_one_core() -> None:
     torch.get_num_threads()  # a thread takes over the default at its first use, which must come before the change
     torch.set_num_threads(1)
+
+
+@contextmanager
+def folding_on_one_core() -> Iterator[None]:
+    """While workers hold the cores, whoever folds their results does so on one: more would fight with them."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from device_sdk.affinity import Affinity, AffinityRecord
+from server_kit.aggregation import QFedAvg
 from server_kit.interfaces import DeviceView, Order, SummaryRequest, Trained
 from server_kit.local_task import LocalTask
 from server_kit.presets import strategy
@@ -20,6 +21,7 @@ from server_kit.simulation import fleet as fleet_module
 from server_kit.simulation.changes import LabelFlip, Shift
 from server_kit.simulation.device_speeds import FactorSpeeds
 from server_kit.simulation.fleet import SimulatedFleet
+from server_kit.simulation.local_training import kept
 from server_kit.simulation.partition import Dirichlet, LogNormal
 from server_kit.simulation.training import Trainer
 from tests.server_kit.engine.worlds import ALIKE, SPEC, TASK, people, run, same, small, world
@@ -52,7 +54,7 @@ def delivered(fleet: SimulatedFleet, devices: list[str]) -> list[str]:
 
 def read(fleet: SimulatedFleet, devices: list[str]) -> dict[str, Any]:
     tickets = [Ticket(device, 4, 2) for device in delivered(fleet, devices)]
-    return {update.device: update for update in fleet.read(tickets)}
+    return {update.device: kept(update) for update in fleet.read(tickets)}
 
 
 class TestTraining:
@@ -93,13 +95,13 @@ class TestTraining:
 
     def test_too_much_to_keep_is_trained_again_with_the_same_result(self, fleet, monkeypatch):
         fleet.dispatch(orders(["7", "1", "4"]), 0.0)
-        kept = {device: update.delta.clone() for device, update in read(fleet, ["7", "1", "4"]).items()}
+        before = {device: update.delta for device, update in read(fleet, ["7", "1", "4"]).items()}
         fleet.trained.clear()
         monkeypatch.setattr(fleet_module, "_MOST_HELD", 1)
         answers = fleet.read([Ticket(device, 4, 0) for device in ("7", "1", "4")])
         for _ in range(2):
             assert {each.device: each.delta.tolist() for each in answers} == {
-                device: delta.tolist() for device, delta in kept.items()
+                device: delta.tolist() for device, delta in before.items()
             }
         assert fleet.trained == {}
 
@@ -180,6 +182,17 @@ class TestNothingForNothing:
         with Counted(monkeypatch) as trained:
             run("qfedavg", settings=small(4, 3))  # which reads twice
         assert trained.total() == 4 * 3
+
+    def test_an_aggregator_that_does_not_say_that_it_reads_again_is_noticed(self, monkeypatch):
+        monkeypatch.delattr(QFedAvg, "reads_again")
+        with Counted(monkeypatch) as trained:
+            run("qfedavg", settings=small(4, 3))
+        assert trained.total() == (1 + 4) * 3  # the first round is trained again for the second look
+
+    def test_whoever_reads_again_gets_the_same_bits_from_memory_and_from_training(self, monkeypatch):
+        remembering = run("qfedavg", settings=small(4, 3))
+        monkeypatch.setattr(fleet_module, "_MOST_HELD", 1)
+        assert same(run("qfedavg", settings=small(4, 3)), remembering)
 
     @pytest.mark.parametrize("name", ["fedasync", "fedbuff", "casa", "casa_plus"])
     def test_training_ahead_gives_the_same_bits_as_training_on_demand(self, name, monkeypatch):
