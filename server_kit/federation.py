@@ -250,12 +250,12 @@ class Federation:
 
     def cohort(self, leaf: CohortId) -> Cohort:
         """A leaf at work."""
-        strategy = self.plan.strategy
+        strategy, state = self.plan.strategy, self.state.cohorts[leaf]
         return Cohort(
-            self.state.cohorts[leaf],
+            state,
             Uniform() if strategy.shares_places else strategy.selector,
             strategy.aggregator,
-            strategy.pace(self.plan.participants, len(self.leaves), self.least_waiting(leaf)),
+            strategy.pace(self.plan.participants, len(self.leaves), self.least_waiting(leaf), state.round),
             self._shelf_of(leaf),
             self.plan.seed,
         )

@@ -80,7 +80,8 @@ class Inviting:
         elif any(self.state.cohorts[leaf].opened_at_seconds is not None for leaf in leaves):
             return []
         else:
-            places = whole(self.plan.participants * strategy.over_commit)
+            latest = max(self.state.cohorts[leaf].round for leaf in leaves)
+            places = whole(self.plan.participants * strategy.over_commit_in(latest))
         if places < 1:
             return []
         # One place at a time becomes free without rounds, and looking at thousands for each would be all that we do.

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from server_kit.aggregation import CasaDecay
 from server_kit.objectives import SparseMasked
@@ -91,9 +91,11 @@ PRESETS: Mapping[str, Table] = {
     },
     "covey": {
         "aggregator": "fedyogi",
-        "selector": {"kind": "cluster_weighted", "explore": 0.5},
+        # By loss alone, and any device of a cluster: whoever prefers the fast hears little of those with many records.
+        "selector": {"kind": "cluster_weighted", "rho": 0.0, "explore": 1.0},
         "formation": {
             "kind": "gated",
+            "least_share": 0.7,
             "inner": {
                 "kind": "discovery",
                 "summarizer": {"kind": "label_histograms", "epsilon": 1.0},
@@ -102,7 +104,9 @@ PRESETS: Mapping[str, Table] = {
             },
         },
         "matcher": "own_choice",
+        # Soon to a usable model; then every device's records count, the slowest included.
         "over_commit": 1.25,
+        "hurried_rounds": 20,
         "reports_loss": True,
     },
     "casa": _CASA,
@@ -134,19 +138,50 @@ PRESETS: Mapping[str, Table] = {
 }
 """Names to parts; what is not said is `Strategy`'s default."""
 
+HIDING_DEVICES: Mapping[str, Table] = {
+    # Noise drowns every update, a histogram hides records only, and a choice costs more than it finds: what is left is
+    # one model, a server step that is linear in the noise, and no participation that nobody waits for.
+    "covey": {
+        "aggregator": "fedavg",
+        "selector": "uniform",
+        "formation": "never",
+        "matcher": "by_request",
+        "over_commit": 1.0,
+        "reports_loss": False,
+    },
+}
+"""Parts that a preset takes instead where the terms hide all that a device holds."""
 
-def strategy(name: str, overrides: Mapping[str, Any] | None = None, named_in: Place | None = None) -> Strategy:
-    """The preset with these settings laid over it; a name that is none is refused with the nearest."""
+_GO_TOGETHER = {"formation", "matcher"}
+
+
+def strategy(
+    name: str,
+    overrides: Mapping[str, Any] | None = None,
+    named_in: Place | None = None,
+    unit: Literal["record", "device"] | None = None,
+) -> Strategy:
+    """The preset with these settings laid over it; a name that is none is refused with the nearest.
+
+    `unit` is what the privacy terms hide, None without terms: a preset may take other parts for it.
+    """
     place = Place(f"preset {name}")
     if name not in PRESETS:
         raise (named_in or Place("presets")).unknown("preset", name, PRESETS)
-    table = _laid_over(PRESETS[name], overrides or {})
+    table = _laid_over(_under(name, overrides or {}, unit), overrides or {})
     given = Reader(Path(), PARTS).settings(table, place, Strategy, without={"name"})
     objective, aggregator = given.get("objective"), given.get("aggregator")
     if isinstance(objective, SparseMasked) and isinstance(aggregator, CasaDecay):
         # How much a late answer counts is one setting, not two.
         given["objective"] = replace(objective, aggregator=aggregator)
     return Strategy(name=name, **given)
+
+
+def _under(name: str, overrides: Mapping[str, Any], unit: str | None) -> Table:
+    """The preset's table for these terms; of a part that is spoken of, the usual one is what settings are laid over."""
+    instead = HIDING_DEVICES.get(name, {}) if unit == "device" else {}
+    usual = set(overrides) | (_GO_TOGETHER if _GO_TOGETHER & set(overrides) else set())
+    return {**PRESETS[name], **{part: value for part, value in instead.items() if part not in usual}}
 
 
 def _laid_over(below: Any, above: Any) -> Any:

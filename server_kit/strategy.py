@@ -33,6 +33,8 @@ class Strategy:
     mixing: Mixing | None = None
     budget: Literal["each", "shared"] = "each"
     over_commit: float = 1.0
+    hurried_rounds: int | None = None
+    """How many rounds of a cohort ask more devices than they wait for; later ones wait for all. None: every round."""
     buffer: int | None = None
     """Asynchronous: how many arrivals make the next model. None: rounds."""
     deadline_seconds: float = math.inf
@@ -47,6 +49,8 @@ class Strategy:
     def __post_init__(self) -> None:
         if self.over_commit < 1:
             raise InvalidSetting(f"over_commit is 1 or more, got {self.over_commit}; nothing was started")
+        if self.hurried_rounds is not None and self.hurried_rounds < 0:
+            raise InvalidSetting(f"hurried_rounds is 0 or more, got {self.hurried_rounds}; nothing was started")
         if self.buffer is not None and self.buffer < 1:
             raise InvalidSetting(f"buffer is 1 arrival or more, got {self.buffer}; nothing was started")
 
@@ -58,13 +62,18 @@ class Strategy:
     def shares_places(self) -> bool:
         return self.is_asynchronous or self.budget == "shared"
 
-    def pace(self, participants: int, leaves: int, begin_with: int = 1) -> Pace:
-        """The pace of one of so many leaves, when all together have so many places."""
+    def over_commit_in(self, round_number: int) -> float:
+        """How many times the answers that are needed a cohort asks for in its round of this number."""
+        hurries = self.hurried_rounds is None or round_number < self.hurried_rounds
+        return self.over_commit if hurries else 1.0
+
+    def pace(self, participants: int, leaves: int, begin_with: int = 1, round_number: int = 0) -> Pace:
+        """The pace of one of so many leaves in its round of this number, when all together have so many places."""
         if self.buffer is not None:
             return Pace(arrivals=self.buffer, in_flight=participants, begin_with=begin_with, fold_late=True)
         return Pace(
             arrivals=participants if self.shares_places else max(1, participants // leaves),
-            over_commit=self.over_commit,
+            over_commit=self.over_commit_in(round_number),
             deadline_seconds=self.deadline_seconds,
             begin_with=begin_with,
             fold_late=self.fold_late,

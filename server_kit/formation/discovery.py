@@ -12,6 +12,7 @@ cases `Gated` undoes what does not help.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -93,6 +94,9 @@ class Discovery(Never):
     deviations: float = 2.0
     """Standard errors by which the signal must be above that: few devices a step say little."""
     most_left: float = 0.7
+    differing: float = 0.9
+    """Above this share of real differences devices have next to nothing in common: the best groups are tried however
+    little they explain."""
     little: float = 0.15
     cost_of_group: float = 0.02
     most_groups: int = 8
@@ -126,12 +130,14 @@ class Discovery(Never):
         # A proposal that failed will not be better for one step more.
         if len(history) < self.steps or room < 2 or memory["count"] % max(1, self.steps // 2):
             return Look()
-        if signal_of(history, self.deviations) <= self.signal:
+        signal = signal_of(history, self.deviations)
+        if signal <= self.signal:
             return Look()
+        most_left = self.most_left if signal <= self.differing else math.inf
         proposals = [
             proposal
             for proposal in self._proposals(history, federation, rng)
-            if proposal.groups <= room and proposal.left <= self.most_left
+            if proposal.groups <= room and proposal.left <= most_left
         ]
         if not proposals:
             return Look()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from server_kit.reading import fields_of
 from server_kit.simulation.datasets import Dataset, DataSource
@@ -100,6 +100,11 @@ class Experiment:
         self.model.spec(self.dataset, self.repeats.first_seed)
         _ = first.seen
 
+    @property
+    def hidden(self) -> Literal["record", "device"] | None:
+        """What the privacy terms hide; None without terms."""
+        return None if self.settings.privacy is None else self.settings.privacy.unit
+
     def run(self, unit: Unit, on_point: Callable[[Point], None] | None = None) -> Run:
         """Do one unit of work."""
         from server_kit.presets import strategy
@@ -108,7 +113,7 @@ class Experiment:
         contender = self.contender(unit.contender)
         ended = simulate(
             self.population(unit.seed),
-            strategy(contender.preset, contender.overrides),
+            strategy(contender.preset, contender.overrides, unit=self.hidden),
             self.model.spec(self.dataset, unit.seed),
             self.settings,
             unit.seed,

@@ -11,16 +11,17 @@ import pytest
 from server_kit.aggregation import CasaDecay, FedAvg, FedYogi, NormBound
 from server_kit.clustering import HierarchicalClustering, Optics
 from server_kit.errors import InvalidSetting
-from server_kit.formation import Evidence, FixedRounds, Founding, Gated, Online, Spectral
+from server_kit.formation import Evidence, FixedRounds, Founding, Gated, Never, Online, Spectral
 from server_kit.interfaces import DeviceView
-from server_kit.matching import Assigned
+from server_kit.matching import Assigned, OwnChoice
 from server_kit.objectives import Proximal
 from server_kit.parts import PARTS
-from server_kit.presets import PRESETS, strategy
+from server_kit.presets import HIDING_DEVICES, PRESETS, strategy
 from server_kit.selection import ClusterWeighted, Uniform
 from server_kit.strategy import Strategy
 from tests.server_kit.engine.scripted import rng
 from tests.server_kit.engine.worlds import run, small
+from tests.server_kit.simulation.experiments.made_up import SMALL, experiment_file
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS))
@@ -167,3 +168,54 @@ def test_leaves_share_the_places_equally(participants, leaves, each):
     assert strategy("fedgroup").pace(participants, leaves).arrivals == participants
     assert strategy("fedbuff").pace(participants, leaves).arrivals == 10
     assert strategy("fedbuff").pace(participants, leaves).in_flight == participants
+
+
+class TestHurry:
+    @pytest.mark.parametrize(("hurried", "round_number", "factor"), [(None, 99, 1.25), (20, 19, 1.25), (20, 20, 1.0)])
+    def test_more_are_asked_than_are_waited_for_in_so_many_rounds(self, hurried, round_number, factor):
+        built = strategy("auxo", {"hurried_rounds": hurried} if hurried is not None else {})
+        assert built.pace(20, 1, round_number=round_number).over_commit == factor
+
+    def test_a_number_of_rounds_is_not_negative(self):
+        with pytest.raises(InvalidSetting, match="hurried_rounds is 0 or more, got -1"):
+            strategy("auxo", {"hurried_rounds": -1})
+
+    @pytest.mark.parametrize("budget", ["each", "shared"])
+    def test_later_rounds_ask_nobody_in_vain(self, budget):
+        def late(hurried: int) -> int:
+            shared = {"hurried_rounds": hurried, "over_commit": 2.0, "budget": budget}
+            return run(strategy("fedavg", shared), settings=small(4)).refusals.get("late", 0)
+
+        assert late(0) == 0
+        assert late(1) < late(4)
+
+
+class TestTermsThatHideDevices:
+    def test_covey_is_one_model_without_anything_that_is_paid_for_in_vain(self):
+        built = strategy("covey", unit="device")
+        assert isinstance(built.formation, Never)
+        assert isinstance(built.aggregator, FedAvg)
+        assert not getattr(built.matcher, "asks_for_choices", False)
+        assert (built.over_commit, built.reports_loss) == (1.0, False)
+
+    @pytest.mark.parametrize("unit", [None, "record"])
+    def test_under_other_terms_it_is_itself(self, unit):
+        assert strategy("covey", unit=unit) == strategy("covey")
+
+    @pytest.mark.parametrize("name", sorted(set(PRESETS) - set(HIDING_DEVICES)))
+    def test_published_systems_are_what_they_are(self, name):
+        assert strategy(name, unit="device") == strategy(name)
+
+    @pytest.mark.parametrize("overrides", [{"formation": {"steps": 7}}, {"matcher": {"renew_steps": 5}}])
+    def test_who_speaks_of_cohorts_gets_them(self, overrides):
+        built = strategy("covey", overrides, unit="device")
+        assert isinstance(built.formation, Gated)
+        assert isinstance(built.matcher, OwnChoice)
+        assert isinstance(built.aggregator, FedAvg)
+
+    def test_an_experiment_runs_it_as_its_terms_say(self, tmp_path):
+        terms = '    [privacy]\n    unit = "device"\n    participations = 9\n    [[compare]]\n    preset = "covey"\n'
+        experiment = experiment_file(tmp_path, SMALL.partition("[[compare]]")[0] + terms).read()
+        points = experiment.run(experiment.units[0]).points
+        assert [list(point.cohorts) for point in points] == [["0"]] * len(points)
+        assert 0 < points[-1].epsilon <= 8
