@@ -63,6 +63,12 @@ _WORDS = {
         "one choice out of a fixed list, such as the group that suits this device best",
         "by the throw of dice the device told either the truth or one of the other choices",
     ),
+    "voted_choice": Words(
+        "voted choice",
+        "voted choices",
+        "one choice out of a fixed list, the one that suits most records of this device",
+        "each record had one vote, and by the throw of dice a choice with fewer votes could be told instead",
+    ),
     "bounded_scalar": Words(
         "noised number",
         "noised numbers",

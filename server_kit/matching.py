@@ -61,8 +61,8 @@ class BestModel:
 class OwnChoice:
     """The device chooses among the leaves' models by its own data, and keeps to it until the tree changes.
 
-    After a split it goes first where the founders put it, if they did. With `renew_steps` it looks again once so
-    many steps of the federation have passed. Each look costs the download of all leaves' models, and one answer.
+    After a split it goes where the founders put it, if they did. With `renew_steps` one that has chosen looks again
+    once so many steps of the federation have passed. Each look costs the download of all leaves' models, and an answer.
     """
 
     renew_steps: int | None = None
@@ -75,7 +75,7 @@ class OwnChoice:
         known: Memory = federation.memory.get("chosen", {})
         if known.get("among") != leaves:
             suggested = {device: leaf for device, leaf in federation.suggested.items() if leaf in leaves}
-            known = {"among": leaves, "leaf": suggested, "step": dict.fromkeys(suggested, federation.steps)}
+            known = {"among": leaves, "leaf": suggested, "step": {}}
         asked = [each.device for each in check_ins if self._must_ask(each, known, federation.steps)]
         models = torch.stack([federation.model(leaf) for leaf in leaves])
         told = {device: leaves[choice] for device, choice in federation.fleet.choices(asked, models).items()}
@@ -88,4 +88,5 @@ class OwnChoice:
     def _must_ask(self, check_in: CheckIn, known: Memory, step: int) -> bool:
         if check_in.changed or check_in.device not in known["leaf"]:
             return True
-        return self.renew_steps is not None and step - known["step"][check_in.device] >= self.renew_steps
+        chosen_at = known["step"].get(check_in.device)
+        return None not in (self.renew_steps, chosen_at) and step - chosen_at >= self.renew_steps

@@ -101,12 +101,13 @@ PRESETS: Mapping[str, Table] = {
                 "summarizer": {"kind": "label_histograms", "epsilon": 1.0},
                 "distance": {"kind": "histograms", "distance": "l2"},
                 "clusterer": {"kind": "optics", "eps": 0.4},
+                "blind_groups": 4,
             },
         },
-        "matcher": "own_choice",
+        "matcher": {"kind": "own_choice", "renew_steps": 40},
         # Soon to a usable model; then every device's records count, the slowest included.
         "over_commit": 1.25,
-        "hurried_rounds": 20,
+        "hurried_rounds": 30,
         "reports_loss": True,
     },
     "casa": _CASA,
@@ -138,19 +139,23 @@ PRESETS: Mapping[str, Table] = {
 }
 """Names to parts; what is not said is `Strategy`'s default."""
 
-HIDING_DEVICES: Mapping[str, Table] = {
+UNDER_TERMS: Mapping[str, Mapping[str, Table]] = {
+    # Participations and choices are scarce: nobody trains in vain, and only who trains is asked to choose.
+    "record": {"covey": {"budget": "shared", "over_commit": 1.0}},
     # Noise drowns every update, a histogram hides records only, and a choice costs more than it finds: what is left is
-    # one model, a server step that is linear in the noise, and no participation that nobody waits for.
-    "covey": {
-        "aggregator": "fedavg",
-        "selector": "uniform",
-        "formation": "never",
-        "matcher": "by_request",
-        "over_commit": 1.0,
-        "reports_loss": False,
+    # one model, and a server step that is linear in the noise.
+    "device": {
+        "covey": {
+            "aggregator": "fedavg",
+            "selector": "uniform",
+            "formation": "never",
+            "matcher": "by_request",
+            "over_commit": 1.0,
+            "reports_loss": False,
+        },
     },
 }
-"""Parts that a preset takes instead where the terms hide all that a device holds."""
+"""For what privacy terms hide: the parts that a preset takes instead."""
 
 _GO_TOGETHER = {"formation", "matcher"}
 
@@ -179,7 +184,7 @@ def strategy(
 
 def _under(name: str, overrides: Mapping[str, Any], unit: str | None) -> Table:
     """The preset's table for these terms; of a part that is spoken of, the usual one is what settings are laid over."""
-    instead = HIDING_DEVICES.get(name, {}) if unit == "device" else {}
+    instead = UNDER_TERMS.get(unit, {}).get(name, {}) if unit else {}
     usual = set(overrides) | (_GO_TOGETHER if _GO_TOGETHER & set(overrides) else set())
     return {**PRESETS[name], **{part: value for part, value in instead.items() if part not in usual}}
 

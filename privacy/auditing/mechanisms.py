@@ -18,10 +18,11 @@ from privacy.mechanisms import (
     FeatureHistogram,
     LabelHistogram,
     RandomizedResponse,
+    VotedChoice,
 )
 from privacy.release import Mechanism
 
-_LAPLACE = ("bounded_scalar", "feature_histogram", "label_histogram", "randomized_response")
+_LAPLACE = ("bounded_scalar", "feature_histogram", "label_histogram", "randomized_response", "voted_choice")
 _GAUSSIAN = ("clipped_update", "discrete_gaussian")
 BUILT_IN = tuple(sorted((*_LAPLACE, *_GAUSSIAN)))
 _PROTOCOL = ("name", "terms", "cost", "guarantee", "check", "answer")
@@ -55,6 +56,8 @@ def built_in(
             return FeatureHistogram(2, 2, 4, epsilon, relation=relation)
         case "randomized_response":
             return RandomizedResponse(4, epsilon, relation)
+        case "voted_choice":
+            return VotedChoice(3, epsilon, relation)
         case "bounded_scalar":
             return BoundedScalar(0.0, 1.0, epsilon, relation=relation)
     raise InvalidTerms(f"there is no built-in mechanism {name!r}; choose from {', '.join(BUILT_IN)}; nothing was run")

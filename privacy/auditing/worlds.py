@@ -129,6 +129,21 @@ def _randomized_response(terms: dict[str, int | str], relation: NeighbouringRela
     return [World("first or last choice", 0, last), World("out of range", 0, -1), World("far out of range", 0, 10**30)]
 
 
+def _voted_choice(terms: dict[str, int | str], relation: NeighbouringRelation) -> list[World]:
+    last = int(terms["num_choices"]) - 1
+    if relation is NeighbouringRelation.ADD_REMOVE:
+        return [
+            World("nobody or one vote", [], [last]),
+            World("one vote, or another beside it", [0], [0, last]),
+            World("one vote more for the leader", [0], [0, 0]),
+        ]
+    return [
+        World("one vote for the first or the last", [0], [last]),
+        World("the deciding vote", [0, 0, last], [0, last, last]),
+        World("out of range", [0], [-1]),
+    ]
+
+
 def _bounded_scalar(terms: dict[str, int | str], relation: NeighbouringRelation) -> list[World]:  # noqa: ARG001
     # As above: whatever the relation, the whole range is to be hidden.
     low, high = float(terms["low"]), float(terms["high"])
@@ -189,4 +204,5 @@ _BUILDERS: dict[str, Callable[[dict[str, int | str], NeighbouringRelation], list
     "feature_histogram": _feature_histogram,
     "label_histogram": _label_histogram,
     "randomized_response": _randomized_response,
+    "voted_choice": _voted_choice,
 }

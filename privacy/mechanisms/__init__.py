@@ -6,6 +6,7 @@ from privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from privacy.mechanisms.feature_histogram import FeatureHistogram
 from privacy.mechanisms.label_histogram import LabelHistogram
 from privacy.mechanisms.randomized_response import RandomizedResponse
+from privacy.mechanisms.voted_choice import VotedChoice
 
 __all__ = [
     "BoundedScalar",
@@ -14,4 +15,5 @@ __all__ = [
     "FeatureHistogram",
     "LabelHistogram",
     "RandomizedResponse",
+    "VotedChoice",
 ]

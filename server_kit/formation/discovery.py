@@ -6,8 +6,9 @@ out (`clustering.heterogeneity`). Nothing is split before several steps agree. C
 were heading, so that every device can tell from its own data which of them is its own (`matching.OwnChoice`).
 
 Where privacy leaves nothing to judge by (noise drowns directions, and halves would be releases of their own), groups
-by labels are tried as they are; without those, children start apart at random and devices choose among them. In both
-cases `Gated` undoes what does not help.
+by labels are tried as they are, and `Gated` undoes what does not help. Without those, and where devices can tell
+their choices reliably, children start apart at random and devices choose among them: a child that serves nobody
+better is left by all.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Discovery(Never):
     most_left: float = 0.7
     differing: float = 0.9
     """Above this share of real differences devices have next to nothing in common: the best groups are tried however
-    little they explain."""
+    little they explain, unless a step shows too few devices to tell."""
     little: float = 0.15
     cost_of_group: float = 0.02
     most_groups: int = 8
@@ -104,6 +105,8 @@ class Discovery(Never):
     most_cohorts: int = 16
     blind_groups: int = 0
     """How many children to try where there is nothing to go by; fewer than 2 for none."""
+    least_candour: float = 0.9
+    """How often devices must tell the truth about their choice for that: mixed up, random starts stay alike."""
     sketch: int | None = None
 
     @property
@@ -133,7 +136,9 @@ class Discovery(Never):
         signal = signal_of(history, self.deviations)
         if signal <= self.signal:
             return Look()
-        most_left = self.most_left if signal <= self.differing else math.inf
+        crowd = sum(len(step.devices) for step in history) / len(history)
+        differing = signal > self.differing and crowd >= 2 * self.least_members
+        most_left = math.inf if differing else self.most_left
         proposals = [
             proposal
             for proposal in self._proposals(history, federation, rng)
@@ -174,22 +179,27 @@ class Discovery(Never):
         return found
 
     def _unjudged(self, seen: Seen, memory: Memory, federation: Federated) -> Split | None:
-        """A split on trial, once, of a cohort whose updates say nothing."""
+        """A split, once, of a cohort whose updates say nothing."""
         memory["count"] = memory.get("count", 0) + 1
-        if memory["count"] != self.steps or len(federation.leaves) > 1:
+        if len(federation.leaves) > 1:
             return None
         labels: Mapping[DeviceId, int] = federation.memory.get("clusters", {})
         kept = self._large_enough(labels)
         room = self.most_cohorts - len(federation.leaves) + 1
         if 2 <= len(kept) <= room:
+            if memory["count"] != self.steps:
+                return None
             members = {device: kept[label] for device, label in labels.items() if label in kept}
             return Split(seen.cohort, len(kept), members, None, f"{len(kept)} groups by labels, on trial")
-        if self.blind_groups < 2:
+        # Nothing will be learnt about groups by waiting, and early on models are soon apart.
+        if memory["count"] > 1 or self.blind_groups < 2:
+            return None
+        if federation.fleet.candour(self.blind_groups) < self.least_candour:
             return None
         parent, start = federation.model(seen.cohort), federation.fresh_model(0)
         apart = [federation.fresh_model(number) - start for number in range(self.blind_groups)]
         models = [parent + difference for difference in apart]
-        return Split(seen.cohort, self.blind_groups, {}, models, f"{self.blind_groups} random starts, on trial")
+        return Split(seen.cohort, self.blind_groups, {}, models, f"{self.blind_groups} random starts to choose from")
 
     def _large_enough(self, labels: Mapping[DeviceId, int]) -> dict[int, int]:
         """New numbers for the groups that have enough members; none if they leave too many out."""

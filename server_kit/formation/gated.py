@@ -59,7 +59,9 @@ class Gated:
         if isinstance(inner.decision, Split):
             if paused.get(seen.cohort, 0) > 0:
                 return Look(None, inner.answers)
-            self._put_on_trial(seen.cohort, federation)
+            if inner.decision.members:
+                # Where nobody was placed devices choose, and leave a child that does not serve them by themselves.
+                self._put_on_trial(seen.cohort, federation)
         return inner
 
     def _put_on_trial(self, cohort: CohortId, federation: Federated) -> None:

@@ -11,15 +11,18 @@ import contextlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from device_sdk.affinity import AffinityRecord, Exploration, Feedback
-from privacy.mechanisms import RandomizedResponse
+from privacy.budget import NeighbouringRelation
+from privacy.mechanisms import RandomizedResponse, VotedChoice
 from privacy.randomness import NoiseSource, SeededSource
 from server_kit.cohort_tree import distance
+from server_kit.errors import InvalidSetting
 from server_kit.interfaces import (
     Answer,
     CheckIn,
@@ -34,7 +37,9 @@ from server_kit.round import Ticket
 from server_kit.simulation.chance import uniforms
 from server_kit.simulation.histograms import feature_histogram, label_histogram
 from server_kit.simulation.local_training import Expected, Key, LocalTraining, kept, key_of
+from server_kit.simulation.training.bench import Bench
 from server_kit.simulation.training.workers import folding_on_one_core
+from server_kit.simulation.voting import votes
 
 if TYPE_CHECKING:
     from server_kit.local_task import LocalTask
@@ -275,7 +280,7 @@ class SimulatedFleet:
             self.tally.bytes_down += len(devices) * models.numel() * _BYTES
         if self.privacy is None or self.is_private:
             return dict(zip(devices, best, strict=True))
-        response = RandomizedResponse(len(models), self.privacy.choice_epsilon)
+        mechanism = self._choosing(len(models))
         told = {}
         for device, choice in zip(devices, best, strict=True):
             number = self.chosen.get(device, 0) + 1
@@ -283,13 +288,33 @@ class SimulatedFleet:
                 continue
             self.chosen[device] = number
             noise = NoiseSource(SeededSource(f"simulated choice:{self.seed}:{device}:{number}"))
-            told[device] = response.decode(response.answer(choice, noise).payload)
+            answer = (
+                mechanism.answer(self._votes(device, models), noise)
+                if isinstance(mechanism, VotedChoice)
+                else mechanism.answer(choice, noise)
+            )
+            told[device] = mechanism.decode(answer.payload)
         return told
 
-    def candour(self, options: int) -> float:
+    def _choosing(self, options: int) -> RandomizedResponse | VotedChoice:
+        """How a choice among so many is told under the terms."""
         if self.privacy is None:
-            return 1.0
-        return RandomizedResponse(options, self.privacy.choice_epsilon).probability_of_truth
+            raise InvalidSetting("without privacy terms a choice is told as it is; nothing was noised")
+        relation = NeighbouringRelation(self.privacy.terms.relation)
+        chosen_by = VotedChoice if self.privacy.terms.choice_by == "votes" else RandomizedResponse
+        return chosen_by(options, self.privacy.choice_epsilon, relation)
+
+    def _votes(self, device: DeviceId, models: torch.Tensor) -> list[int]:
+        return votes(self._bench, models, self.population.samples(device, "train", self.round))
+
+    @cached_property
+    def _bench(self) -> Bench:
+        return Bench(self.trainer.spec)
+
+    def candour(self, options: int) -> float:
+        mechanism = None if self.privacy is None else self._choosing(options)
+        # How often a vote goes wrong depends on the records, and is not known.
+        return mechanism.probability_of_truth if isinstance(mechanism, RandomizedResponse) else 1.0
 
     @contextlib.contextmanager
     def in_private(self) -> Iterator[None]:

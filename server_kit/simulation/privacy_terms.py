@@ -32,7 +32,8 @@ class PrivacyTerms:
     The budget is planned for `participations` rounds, for the summaries that a strategy asks for, and for a
     choice between models in each round, or for `choices` of them, at `choice_epsilon` each if it asks for those;
     then a device takes part no more. Record level: DP-SGD with Poisson batches. Device level: the update is clipped
-    and noised as a whole. Losses are never told.
+    and noised as a whole. Losses are never told. `choice_by` "response" hides a device's choice as a whole; "votes"
+    gives each record a vote, which hides records and is seldom wrong.
     """
 
     unit: Literal["record", "device"] = "record"
@@ -43,6 +44,7 @@ class PrivacyTerms:
     relation: Literal["replace", "add_remove"] = "replace"
     choice_epsilon: float = 0.0
     choices: int | None = None
+    choice_by: Literal["response", "votes"] = "response"
 
     @property
     def most_choices(self) -> int:
@@ -54,6 +56,9 @@ class PrivacyTerms:
                 "privacy terms need a participation or more, a clip_norm above 0 and a choice_epsilon of 0 or more; "
                 "nothing was started"
             )
+
+        if self.choice_by == "votes" and self.unit == "device":
+            raise InvalidSetting("votes hide records and not devices; use choice_by = 'response'; nothing was started")
 
     def plan(self, strategy: Strategy, task: LocalTask, records: Collection[int]) -> SpendingPlan:
         """The noise with which devices of all these numbers of records keep their budget."""

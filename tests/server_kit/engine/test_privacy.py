@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -113,6 +115,29 @@ class TestBudget:
             fleet = SimulatedFleet(people(), trainer, privacy=plan(RECORD, name="ifca"))
             models = torch.stack([SPEC.initial(0), SPEC.initial(1)])
             assert [len(fleet.choices(["1"], models)) for _ in range(4)] == [1, 1, 0, 0]
+
+    def test_by_votes_many_records_tell_what_they_would_choose_and_book_as_much(self):
+        terms = PrivacyTerms("record", participations=2, choice_epsilon=0.2)
+        models = torch.stack([SPEC.initial(number) for number in range(4)])
+        right = {}
+        for by in ("response", "votes"):
+            chosen = replace(terms, choice_by=by)
+            with Trainer(SPEC) as trainer:
+                fleet = SimulatedFleet(people(Iid(Equal(60)), 40), trainer, privacy=plan(chosen, name="ifca"))
+                devices = list(fleet.population.devices)
+                told = fleet.choices(devices, models)
+                majority = [Counter(fleet._votes(device, models)).most_common(1)[0][0] for device in devices]
+                right[by] = sum(told[device] == best for device, best in zip(devices, majority, strict=True))
+                assert fleet.chosen == dict.fromkeys(devices, 1)
+                assert fleet.candour(4) == (1.0 if by == "votes" else pytest.approx(0.289, abs=0.001))
+        assert right["votes"] > 1.5 * right["response"]
+        first, second = (plan(replace(terms, choice_by=by), name="ifca") for by in ("response", "votes"))
+        assert first.noise_multiplier == second.noise_multiplier
+        assert first.spent(1, 0, 2) == second.spent(1, 0, 2)
+
+    def test_votes_hide_no_device(self):
+        with pytest.raises(InvalidSetting, match="votes hide records and not devices"):
+            PrivacyTerms("device", choice_by="votes")
 
     def test_a_run_ends_when_all_have_spent_theirs(self):
         ended = run("fedavg", people(devices=8), small(99, 4, evaluate_every=1, privacy=RECORD))
