@@ -106,8 +106,8 @@ PRESETS: Mapping[str, Table] = {
         },
         "matcher": {"kind": "own_choice", "renew_steps": 40},
         # Soon to a usable model; then every device's records count, the slowest included.
-        "over_commit": 1.25,
-        "hurried_rounds": 30,
+        "over_commit": 1.5,
+        "hurried_rounds": 20,
         "reports_loss": True,
     },
     "casa": _CASA,

@@ -83,6 +83,15 @@ class TestMatchers:
         now.fleet.prefers = lambda device, models: 2
         assert OwnChoice().match([CheckIn("d0"), CheckIn("d1")], now.federation, rng()) == ["0.1", "0.2"]
 
+    def test_who_was_placed_is_not_asked_again_and_who_has_chosen_is(self, now):
+        now.state.suggested = {"d0": "0.1"}
+        choose = OwnChoice(renew_steps=1)
+        now.fleet.prefers = lambda device, models: 2
+        assert choose.match([CheckIn("d0"), CheckIn("d1")], now.federation, rng()) == ["0.1", "0.2"]
+        now.state.steps += 1
+        now.fleet.prefers = lambda device, models: 0
+        assert choose.match([CheckIn("d0"), CheckIn("d1")], now.federation, rng()) == ["0.1", "0.0"]
+
 
 def slow_mixture(models: list[list[float]], rate: float, normalised: bool) -> list[list[float]]:
     """FedGroup's formula, written as it is printed."""
