@@ -137,7 +137,7 @@ class Discovery(Never):
         if signal <= self.signal:
             return Look()
         crowd = sum(len(step.devices) for step in history) / len(history)
-        differing = signal > self.differing and crowd >= 2 * self.least_members
+        differing = signal > self.differing and crowd >= 3 * self.least_members
         most_left = math.inf if differing else self.most_left
         proposals = [
             proposal

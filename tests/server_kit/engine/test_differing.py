@@ -40,4 +40,4 @@ def test_where_training_noise_has_its_part_it_holds():
 
 
 def test_few_devices_do_not_tell():
-    assert looked(9, 0.01, least_members=5).decision is None
+    assert looked(14, 0.01, least_members=5).decision is None
