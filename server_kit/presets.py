@@ -95,7 +95,7 @@ PRESETS: Mapping[str, Table] = {
         "selector": {"kind": "cluster_weighted", "rho": 0.0, "explore": 1.0},
         "formation": {
             "kind": "gated",
-            "least_share": 0.7,
+            "least_share": 0.8,
             "inner": {
                 "kind": "discovery",
                 "summarizer": {"kind": "label_histograms", "epsilon": 1.0},
