@@ -173,13 +173,19 @@ def strategy(
     place = Place(f"preset {name}")
     if name not in PRESETS:
         raise (named_in or Place("presets")).unknown("preset", name, PRESETS)
-    table = _laid_over(_under(name, overrides or {}, unit), overrides or {})
+    table = table_of(name, overrides or {}, unit)
     given = Reader(Path(), PARTS).settings(table, place, Strategy, without={"name"})
     objective, aggregator = given.get("objective"), given.get("aggregator")
     if isinstance(objective, SparseMasked) and isinstance(aggregator, CasaDecay):
         # How much a late answer counts is one setting, not two.
         given["objective"] = replace(objective, aggregator=aggregator)
     return Strategy(name=name, **given)
+
+
+def table_of(name: str, overrides: Mapping[str, Any], unit: Literal["record", "device"] | None) -> Table:
+    """What a preset comes to, spelled out as data."""
+    table: Table = _laid_over(_under(name, overrides, unit), overrides)
+    return table
 
 
 def _under(name: str, overrides: Mapping[str, Any], unit: str | None) -> Table:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from server_kit.presets import PRESETS
+from server_kit.presets import table_of
 from server_kit.simulation.experiments.experiment import Experiment, Unit
 from server_kit.simulation.experiments.results_folder import Finished
 from server_kit.simulation.experiments.run_json import to_json
@@ -65,7 +65,8 @@ def figures_of(experiment: Experiment, finished: Finished) -> Figures:
 
 def terms_of(experiment: Experiment, unit: Unit) -> str:
     """All that decides how a unit ends, but for the code: the file's settings and what its preset stands for."""
-    preset = PRESETS[experiment.contender(unit.contender).preset]
+    contender = experiment.contender(unit.contender)
+    preset = table_of(contender.preset, contender.overrides, experiment.hidden)
     said = json.dumps([to_json(experiment.terms(unit)), preset], sort_keys=True, default=str)
     return hashlib.sha256(said.encode()).hexdigest()[:12]
 

@@ -59,7 +59,7 @@ class Allowance:
 
 def check_policy(config: ServerConfig, strategy: Strategy | None = None) -> Allowance:
     """What the privacy terms leave room for; `PolicyExceeded` if not even one round."""
-    strategy = strategy or config.federation.strategy()
+    strategy = strategy or config.federation.strategy(config.privacy.level)
     privacy = config.privacy
     _check_level(config)
     wants = strategy.formation.wants

@@ -59,12 +59,12 @@ class FederationSettings:
         """With how many waiting devices a round is opened."""
         return self.participants if self.begin_with is None else self.begin_with
 
-    def strategy(self) -> Strategy:
-        """The preset with the overrides; a name that is none is refused with the nearest."""
+    def strategy(self, level: Literal["record", "device"]) -> Strategy:
+        """The preset as it is for this level of privacy, with the overrides; an unknown name is refused."""
         from server_kit.presets import strategy
 
         overrides = {"deadline_seconds": self.deadline_seconds, **self.overrides}
-        return strategy(self.preset, overrides, Place("server.toml", ("federation",)))
+        return strategy(self.preset, overrides, Place("server.toml", ("federation",)), unit=level)
 
 
 @dataclass(frozen=True)

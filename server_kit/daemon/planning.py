@@ -26,7 +26,7 @@ def plan_of(home: Home) -> Plan:
         return initial_model(federation.model, seed, home.directory).weights.to(compute)
 
     return Plan(
-        strategy=federation.strategy(),
+        strategy=federation.strategy(home.config.privacy.level),
         task=LocalTask(
             training.learning_rate,
             training.batch_size,

@@ -87,7 +87,9 @@ class Gated:
         share, error = self._preferring(children, merged, federation)
         if share - self.deviations * error > self.least_share:
             return None
-        return Merge(parent, merged, f"only {share:.0%} ± {error:.0%} of devices do better in their own cohort")
+        # Undoing the randomisation of few answers may lead beyond what a share can be.
+        found = f"{min(max(share, 0.0), 1.0):.0%} ± {error:.0%}"
+        return Merge(parent, merged, f"too few devices are sure to do better in their own cohort: {found}")
 
     def _preferring(
         self, children: Sequence[CohortId], merged: torch.Tensor, federation: Federated

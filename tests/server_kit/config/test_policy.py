@@ -97,8 +97,14 @@ def test_answers_are_counted_only_where_somebody_asks():
 
 
 def test_with_a_histogram_the_promise_is_about_records():
-    assert check_policy(config(DEVICE)).protects is PrivacyUnit.RECORD
+    haccs = "[federation]\npreset = 'haccs'\n" + DEVICE + "histogram = { epsilon = 0.1 }\n"
+    assert check_policy(config(haccs)).protects is PrivacyUnit.RECORD
     assert check_policy(config(ONE_MODEL + DEVICE)).protects is PrivacyUnit.DEVICE
+
+
+def test_covey_asks_for_no_histogram_where_all_of_a_device_is_to_be_hidden():
+    allowed = check_policy(config(DEVICE))
+    assert (allowed.histogram, allowed.protects) == (False, PrivacyUnit.DEVICE)
 
 
 def test_a_histogram_with_other_noise_than_the_server_corrects_for_is_refused():
