@@ -83,7 +83,7 @@ class Outbox:
             self._journal.give_up(entry.task)
             self.not_wanted[entry.task] = refusal
             return
-        self._journal.uploaded(entry.task, self._from_server(accepted.countersignature))
+        self._journal.uploaded(entry.task, self._from_server(accepted.countersignature), final=accepted.final)
         if entry.kind is Kind.SUMMARY:
             self._journal.finish(entry.task)  # nobody answers a summary
         else:

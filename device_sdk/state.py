@@ -49,6 +49,8 @@ class RoundJournal:
         self._opening = ledger.opening
         self._rounds = vault.table(server, "rounds")
         self._seen = vault.table(server, "seen")
+        self._final: set[str] = set()
+        """Tasks whose updates will not be judged; they end with the next acceptance, in its transaction."""
         self._uploaded: dict[bytes | None, Round] = {}
         """By the document that was accepted: an uploaded round changes no more, and many may wait for feedback."""
 
@@ -85,7 +87,7 @@ class RoundJournal:
     ) -> Round:
         """Take a round; `OutOfOrder` for a task that is in progress or over. `begun`: training begins right away.
 
-        Rounds for which no feedback has come, beyond a few, are ended to make room.
+        Rounds for which no feedback will come, and beyond a few those for which none has, are ended to make room.
         """
         digest = _digest(mechanism, request)
         (booked,) = self._ledger.bookings([digest])
@@ -94,9 +96,10 @@ class RoundJournal:
             # What the journal has forgotten the ledger still knows: an answered request has no other answer.
             if self.knows(task) or (booked is not None and booked.release is not None):
                 raise OutOfOrder("this task was taken before; it is not begun a second time")
-            for old in self.awaiting_feedback()[:-MOST_AWAITING_FEEDBACK]:
+            for old in self._not_to_be_judged():
                 self._close(old, Outcome.FINISHED)
             accepted = self._keep(Round(task, kind, order, digest, self._opening, now, attempts))
+        self._final.clear()
         emit("round_accepted", kind=kind.value)
         return accepted.followed(booked)
 
@@ -128,8 +131,12 @@ class RoundJournal:
         emit("round_found", kind=entry.kind.value, phase=entry.phase.value, attempts=entry.attempts)
         return None if entry.booking is None else self._ledger.stored(entry.booking)
 
-    def uploaded(self, task: str, acknowledgement: Countersignature | None = None) -> None:
-        """Keep the server's acknowledgement and let the ledger forget the bytes, at once; earlier releases go first."""
+    def uploaded(self, task: str, acknowledgement: Countersignature | None = None, *, final: bool = False) -> None:
+        """Keep the server's acknowledgement and let the ledger forget the bytes, at once; earlier releases go first.
+
+        `final`: nobody will judge it. That is not worth a transaction of its own, so a kill forgets it, and the round
+        then waits for feedback as others do.
+        """
         there = {entry.task: entry for entry in self.rounds()}
         entry = _due(there.get(task), Phase.RELEASED, Phase.UPLOADED)
         if any(other.phase is Phase.RELEASED and _number(other) < _number(entry) for other in there.values()):
@@ -138,6 +145,8 @@ class RoundJournal:
             self._ledger.keep(acknowledgement, entry.request)
         elif entry.phase is Phase.RELEASED:
             self._ledger.forget_answer(entry.request)
+        if final:
+            self._final.add(task)
         _advanced(entry, Phase.UPLOADED, _number(entry))
 
     def finish(self, task: str) -> None:
@@ -150,6 +159,11 @@ class RoundJournal:
         if entry.phase is Phase.RELEASED:
             self._ledger.forget_answer(entry.request)
         self._close(entry, Outcome.GIVEN_UP)
+
+    def _not_to_be_judged(self) -> list[Round]:
+        waiting = self.awaiting_feedback()
+        judged = [entry for entry in waiting if entry.task not in self._final]
+        return [entry for entry in waiting if entry.task in self._final] + judged[:-MOST_AWAITING_FEEDBACK]
 
     def _check_request(self, entry: Round, digest: str) -> None:
         if entry.request != digest:

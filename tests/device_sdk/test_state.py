@@ -205,6 +205,35 @@ def test_few_rounds_wait_for_feedback_and_the_oldest_are_ended(journal, monkeypa
     assert journal.knows("task-0")
 
 
+def test_what_nobody_will_judge_ends_with_the_next_acceptance(journal):
+    for task in ("final", "judged"):
+        accept(journal, task)
+        release(journal, task)
+        journal.uploaded(task, final=task == "final")
+    assert [entry.task for entry in journal.rounds()] == ["judged"]
+    assert journal.knows("final")
+    accept(journal, "next")
+    assert [entry.task for entry in journal.rounds()] == ["judged", "next"]
+
+
+def test_an_acceptance_that_fails_ends_nothing(journal):
+    accept(journal, "final")
+    release(journal, "final")
+    journal.uploaded("final", final=True)
+    with pytest.raises(OutOfOrder, match="taken before"):
+        accept(journal, "final")
+    assert only(journal).phase is Phase.UPLOADED
+
+
+def test_after_a_kill_what_nobody_will_judge_waits_as_others_do(journal, vault, ledger):
+    accept(journal, "final")
+    release(journal, "final")
+    journal.uploaded("final", final=True)
+    again = RoundJournal(vault, ledger, SERVER)
+    accept(again, "next")
+    assert [entry.task for entry in again.rounds()] == ["final", "next"]
+
+
 def test_what_a_kill_leaves_is_found_by_another_journal(journal, vault, ledger):
     """Nothing of where a round stands is kept in memory alone."""
 
