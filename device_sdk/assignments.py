@@ -16,10 +16,9 @@ from device_sdk.errors import OutOfOrder
 from device_sdk.evaluating import OVER
 from device_sdk.events import emit
 from device_sdk.policy import Abilities, Gatekeeper, Reason, TaskRefused
-from device_sdk.round_order import task_of
+from device_sdk.round_order import order_of, task_of
 from device_sdk.round_record import UNFINISHED, Kind
 from device_sdk.trainers.task_in_hand import TaskInHand, settings_of
-from device_sdk.wire.codec import encode
 from device_sdk.wire.errors import Cancelled, ConnectionLost, MalformedMessage, PayloadMismatch, Refused
 from device_sdk.wire.messages import Decline, DeclineReason, Task
 from device_sdk.wire.task_terms import mechanism_of, read_mask, shapes_of
@@ -65,14 +64,13 @@ class Assignments:
 
     def take(self, task: Task, session: Session, abilities: Abilities) -> Round | None:
         """The round of a task that will be done; none if it was declined, or is being done already."""
-        order, entry = encode(task), self._kept.journal.find(task.task)
-        if entry is not None and entry.order == order:
-            return None  # pushed again by a server that had not heard of us: it has been sent since
+        order = order_of(task)
         try:
-            mechanism = self._gatekeeper.admit(task, abilities)
-            self._check_conditions()
-            request = self._request(task)
-            return self._kept.journal.accept(task.task, Kind.TRAINING, order, mechanism, request, begun=True)
+            with self._kept.looking():
+                entry = self._kept.journal.find(task.task)
+                if entry is not None and entry.order == order:
+                    return None  # pushed again by a server that had not heard of us: it has been sent since
+                return self._admit(task, order, abilities)
         except TaskRefused as error:
             refusal = error
         except OutOfOrder:  # the journal has forgotten it, and the ledger has not
@@ -80,6 +78,12 @@ class Assignments:
         self.note(task.task, refusal.reason)
         session.decline(Decline(task.task, refusal.heard))
         return None
+
+    def _admit(self, task: Task, order: bytes, abilities: Abilities) -> Round:
+        mechanism = self._gatekeeper.admit(task, abilities)
+        self._check_conditions()
+        request = self._request(task)
+        return self._kept.journal.accept(task.task, Kind.TRAINING, order, mechanism, request, begun=True)
 
     def hand_out(self, entry: Round, session: Session, abilities: Abilities, *, again: bool = False) -> Tasks:
         """Hand out a task, or hand it out again. Afterwards it is released, given up, or kept for another try."""
@@ -152,9 +156,10 @@ class Assignments:
         """Book, noise and store; send it if there is a connection, else when there is one again."""
         mechanism: Mechanism[Any] = mechanism_of(task)
         request, noise = self._request(task), NoiseSource()
-        released = self._kept.journal.release(task.task, mechanism, data, request=request, noise=noise)
         try:
-            self._outbox.send(released)
+            with self._kept.looking():
+                released = self._kept.journal.release(task.task, mechanism, data, request=request, noise=noise)
+                self._outbox.send(released)
         except (Cancelled, ConnectionLost):
             pass
         except Refused as refusal:

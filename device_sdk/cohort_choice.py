@@ -43,10 +43,11 @@ class CohortChoice:
 
     def claim(self) -> AffinityClaim:
         """The cohort to ask for, and what proves a history there."""
-        record = self._kept.affinities.load()
-        latest = max((known.round for known in record.affinities.values()), default=0)
-        cohort = record.choose(self._leaves, self._exploration.probability(latest), SystemChance())
-        return self._kept.affinities.claim(cohort)
+        with self._kept.vault.looking():
+            record = self._kept.affinities.load()
+            latest = max((known.round for known in record.affinities.values()), default=0)
+            cohort = record.choose(self._leaves, self._exploration.probability(latest), SystemChance())
+            return self._kept.affinities.claim(cohort)
 
     def learn(self, feedback: Feedback) -> None:
         """Learn from the feedback to an update that was sent, and end its round."""

@@ -40,6 +40,7 @@ class Vault:
         self._mutex = threading.RLock()
         self._process = os.getpid()
         self._known: View | None = None
+        self._looked = threading.local()
         self._draft: Draft | None = None
         self._closed = False
 
@@ -80,6 +81,16 @@ class Vault:
         """Everything changed inside, by this thread, is on disk when this ends, or none of it is; may be nested."""
         with self._drafting():
             yield
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Ask once, for all that this thread reads inside, whether another process has written; writing asks anew."""
+        self._view()
+        before, self._looked.inside = self._is_inside(), True
+        try:
+            yield
+        finally:
+            self._looked.inside = before
 
     def rotate(self, to: KeyStore | None = None) -> None:
         """Replace every key, and seal everything anew; `to` moves the key-encryption key to another store."""
@@ -194,10 +205,16 @@ class Vault:
         with self._mutex:
             if self._draft is not None:
                 return self._draft.view
-            if self._known is None or self._known.version != self._storage.version():
+            is_newest = self._known is not None and (
+                self._is_inside() or self._known.version == self._storage.version()
+            )
+            if self._known is None or not is_newest:
                 with self._storage.reading():
                     self._known = View.load(self._storage, self._key_store, self._known)
             return self._known
+
+    def _is_inside(self) -> bool:
+        return getattr(self._looked, "inside", False)
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -55,7 +56,7 @@ from privacy.release import Release
 from privacy.sealing import open_sealed, place, seal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from privacy.budget import PrivacyBudget, PrivacyCost
@@ -165,6 +166,12 @@ class Ledger:
     def device_key(self) -> bytes:
         """The public key that signs this ledger."""
         return bytes.fromhex(self._state.opened.device_key)
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Ask once, for all that this thread wants to know inside, whether others have written; booking asks anew."""
+        with self._session.looking():
+            yield
 
     def reserve(
         self, mechanism_name: str, terms: dict[str, int | str], cost: PrivacyCost, request: Request

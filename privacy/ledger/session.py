@@ -43,6 +43,7 @@ class LedgerSession:
         self._verdict: str | None = None
         self._closed = False
         self._version: int | None = None
+        self._looked = threading.local()
         self.answered: set[int] = set()
         """The reservations whose answers are still kept."""
         self.seen: dict[str, int] = {}
@@ -85,10 +86,20 @@ class LedgerSession:
     def knowing(self) -> Iterator[None]:
         """The newest state, for questions that it answers from memory."""
         with self.guarded():
-            if self.storage.version() != self._version:
+            if not self._is_inside() and self.storage.version() != self._version:
                 with self.storage.reading():
                     self._catch_up()
             yield
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Ask once, for all that this thread wants to know inside, whether another process has written."""
+        with self.knowing():
+            before, self._looked.inside = self._is_inside(), True
+        try:
+            yield
+        finally:
+            self._looked.inside = before
 
     @contextmanager
     def writing(self) -> Iterator[Draft]:
@@ -134,6 +145,9 @@ class LedgerSession:
                 self.storage.close()
                 self._anchor.close()
                 self._files.close()
+
+    def _is_inside(self) -> bool:
+        return getattr(self._looked, "inside", False)
 
     def _catch_up(self) -> None:
         """Follow what other processes have written since."""

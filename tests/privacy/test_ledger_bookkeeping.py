@@ -375,3 +375,15 @@ def test_files_are_private(ledger, tmp_path):
 def test_ledger_needs_no_numpy():
     code = "import sys, privacy.ledger, privacy.ledger.recovery, privacy.receipt_desk; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2]).returncode == 0
+
+
+def test_within_one_look_others_are_not_asked_for_but_booking_knows_what_they_booked(tmp_path, ledger_keys):
+    with Ledger.open(tmp_path, ledger_keys, BUDGET) as ledger, Ledger.open(tmp_path, ledger_keys) as other:
+        before = ledger.status()
+        with ledger.looking():
+            reserve(other, "theirs")
+            assert ledger.status() == before
+            assert reserve(ledger, "ours").sequence == 2
+            reserve(other, "theirs again")
+            assert ledger.status().sequence == 2
+        assert ledger.status().sequence == 3

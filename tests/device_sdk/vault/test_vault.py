@@ -40,6 +40,30 @@ def test_tables_and_servers_keep_apart(filled, key_store):
         assert vault.servers() == sorted([SERVER, OTHER_SERVER])
 
 
+def test_within_one_look_others_are_not_asked_for_and_own_changes_are_seen(vault, state, key_store):
+    table = vault.table(SERVER, "table")
+    table.put("a", b"ours")
+    with Vault.open(state, key_store) as other, vault.looking():
+        other.table(SERVER, "table").put("a", b"theirs")
+        assert table.get("a") == b"ours"
+        with vault.looking():
+            table.put("b", b"new")
+        assert table.contents() == {"a": b"theirs", "b": b"new"}  # writing asks
+        other.table(SERVER, "table").put("a", b"theirs again")
+        assert table.get("a") == b"theirs"
+    assert table.get("a") == b"theirs again"
+
+
+def test_one_threads_look_is_not_anothers(vault, state, key_store):
+    table, seen = vault.table(SERVER, "table"), []
+    with Vault.open(state, key_store) as other, vault.looking():
+        other.table(SERVER, "table").put("a", b"theirs")
+        reader = threading.Thread(target=lambda: seen.append(table.get("a")))
+        reader.start()
+        reader.join()
+    assert seen == [b"theirs"]
+
+
 def test_changes_in_one_block_are_on_disk_together_or_not_at_all(vault):
     table = vault.table(SERVER, "table")
     table.put("a", b"before")
