@@ -28,6 +28,7 @@ MAX_MESSAGE_BYTES = m.CHUNK_BYTES + (1 << 18)
 
 M = TypeVar("M")
 
+_WRITTEN = "written"
 # A pool of our own: an app may hold other schemas, and another version of this one.
 _POOL = DescriptorPool()
 _POOL.AddSerializedFile(SERIALIZED)
@@ -35,10 +36,16 @@ _POOL.AddSerializedFile(SERIALIZED)
 
 def encode(message: m.Message) -> bytes:
     """The bytes of a message that travels alone."""
+    written = _written(message)
+    if written is not None:
+        return written
     twin = _twin(type(message).__name__)()
     write_fields(twin, message)
     check_coherence(message)
-    return cast("bytes", twin.SerializeToString(deterministic=True))
+    body = cast("bytes", twin.SerializeToString(deterministic=True))
+    # Kept with the message, which never changes: a task is booked, and then sent.
+    vars(message)[_WRITTEN] = body
+    return body
 
 
 def decode(cls: type[M], body: bytes) -> M:
@@ -150,9 +157,18 @@ def _wrap(envelope: str, message: Any) -> bytes:
     twin = _twin(envelope)()
     part = getattr(twin, name)
     part.SetInParent()
-    write_fields(part, message)
-    check_coherence(message)
+    written = _written(message)
+    if written is not None:
+        part.MergeFromString(written)
+    else:
+        write_fields(part, message)
+        check_coherence(message)
     return cast("bytes", twin.SerializeToString(deterministic=True))
+
+
+def _written(message: Any) -> bytes | None:
+    """The bytes of a message that was encoded before."""
+    return vars(message).get(_WRITTEN)
 
 
 def _unwrap(envelope: str, body: bytes, most_bytes: int = MAX_CONTROL_BYTES) -> Any | None:

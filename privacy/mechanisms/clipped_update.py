@@ -85,12 +85,12 @@ class ClippedUpdate:
             proof="Dong, Roth, Su 2022 (Gaussian DP); rounding is post-processing because the update is on the grid",
         )
 
-    @property
+    @cached_property
     def size(self) -> int:
         """How many coordinates the update has."""
         return size_of(self.shapes)
 
-    @property
+    @cached_property
     def step(self) -> float:
         """The width of the grid."""
         return float(Fraction(positive(self.clip_norm, "clip_norm"), 1 << self.grid_bits))

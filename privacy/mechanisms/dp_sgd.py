@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from privacy.budget import NeighbouringRelation, PrivacyCost, PrivacyUnit, SampledGaussian
@@ -150,12 +151,12 @@ class DpSgd:
             proof="Abadi et al. 2016; Mironov, Talwar, Zhang 2019; docs/decisions/0006-dp-sgd.md",
         )
 
-    @property
+    @cached_property
     def size(self) -> int:
         """How many coordinates the update has."""
         return size_of(self.shapes)
 
-    @property
+    @cached_property
     def step(self) -> float:
         """The width of the grid: 2**-grid_bits of the farthest that one record can move a weight in one step."""
         farthest = as_written(self.learning_rate, "learning_rate") * as_written(self.clip_norm, "clip_norm")

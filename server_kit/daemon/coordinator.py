@@ -290,7 +290,7 @@ class Coordinator:
 
     def hand_out(self, tasks: Sequence[Task], records: list[TaskRecord]) -> None:
         """Push tasks that are booked. One that does not get through is given again at the next check-in."""
-        self.desk.know(records)
+        self.desk.know(records, tasks)
         for task in tasks:
             self.desk.presence.busy(task.device)
             if self.plan.strategy.reports_loss:

@@ -27,9 +27,8 @@ from device_sdk.wire.messages import (
     UploadAccepted,
     Welcome,
 )
-from device_sdk.wire.task_terms import mechanism_of, released_shapes
+from device_sdk.wire.task_terms import mechanism_of
 from privacy.receipt_desk import MemoryShelf, ReceiptDesk
-from privacy.tensor_shapes import size_of
 from server_kit.cohort_tree import lineage
 from server_kit.daemon import norms
 from server_kit.daemon.blacklist import Blacklist
@@ -127,14 +126,17 @@ class LiveDesk:
         self._commit = GroupCommit(store, clock, self._kept)
         self._mutex = threading.Lock()
         self._out: dict[DeviceId, TaskRecord] = {}
+        self._read: dict[DeviceId, Task] = {}
+        """What the tasks say that are out, as far as they were written here."""
         self.know([record for record in store.tasks() if record.state is TaskState.OUT])
 
     # What the coordinator tells the desk
 
-    def know(self, tasks: list[TaskRecord]) -> None:
-        """These tasks were booked, so they may be handed out."""
+    def know(self, tasks: Sequence[TaskRecord], read: Sequence[Task] = ()) -> None:
+        """These tasks were booked, so they may be handed out; `read` is what they say, where it need not be read."""
         with self._mutex:
             self._out.update((record.device, record) for record in tasks)
+            self._read.update((task.device, task) for task in read)
 
     def out(self) -> list[TaskRecord]:
         """The tasks that devices have, or are to be given."""
@@ -311,6 +313,7 @@ class LiveDesk:
         with self._mutex:
             if device in self._out and self._out[device].task == task:
                 del self._out[device]
+                self._read.pop(device, None)
 
     def _has_declined(self, device: DeviceId) -> bool:
         return self._clock() < self._declined.get(device, 0.0)
@@ -342,7 +345,8 @@ class LiveDesk:
             record = self._store.task(header.task)
         if record is None or record.device != device or not record.message:
             raise Refused(ErrorCode.NOT_ASKED, "this task is not the device's, or it is over; nothing was taken")
-        return _task_in(record.message)
+        read = self._read.get(device)
+        return read if read is not None and read.task == record.task else _task_in(record.message)
 
     def _check_length(self, task: Task, encoding: GridEncoding, parcel: Parcel) -> None:
         if norms.length(task, encoding, _pieces(parcel, encoding.width_bytes)) > norms.longest(task):
@@ -362,10 +366,8 @@ def _check_header(task: Task, header: UpdateHeader) -> None:
     """Refuse an update that is not for this task's model, or not of its size."""
     if (header.cohort, header.round, header.model_sha256) != (task.cohort, task.round, task.model.blob.sha256):
         raise Refused(ErrorCode.NOT_ASKED, "this update is for another model than its task's; nothing was taken")
-    if (
-        header.encoding.count != size_of(released_shapes(task))
-        or header.encoding.width_bytes != mechanism_of(task).width_bytes
-    ):
+    mechanism = mechanism_of(task)
+    if header.encoding.count != mechanism.size or header.encoding.width_bytes != mechanism.width_bytes:
         raise Misconduct(
             "another size", ErrorCode.MALFORMED, "this update has another size than its task's; nothing was taken"
         )
