@@ -66,7 +66,7 @@ class Assignments:
         """The round of a task that will be done; none if it was declined, or is being done already."""
         order = order_of(task)
         try:
-            with self._kept.looking():
+            with self._kept.undisturbed():
                 entry = self._kept.journal.find(task.task)
                 if entry is not None and entry.order == order:
                     return None  # pushed again by a server that had not heard of us: it has been sent since
@@ -157,7 +157,7 @@ class Assignments:
         mechanism: Mechanism[Any] = mechanism_of(task)
         request, noise = self._request(task), NoiseSource()
         try:
-            with self._kept.looking():
+            with self._kept.undisturbed():
                 released = self._kept.journal.release(task.task, mechanism, data, request=request, noise=noise)
                 self._outbox.send(released)
         except (Cancelled, ConnectionLost):

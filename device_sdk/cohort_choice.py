@@ -43,7 +43,7 @@ class CohortChoice:
 
     def claim(self) -> AffinityClaim:
         """The cohort to ask for, and what proves a history there."""
-        with self._kept.vault.looking():
+        with self._kept.vault.undisturbed():
             record = self._kept.affinities.load()
             latest = max((known.round for known in record.affinities.values()), default=0)
             cohort = record.choose(self._leaves, self._exploration.probability(latest), SystemChance())

@@ -35,13 +35,14 @@ class Kept:
         return cls(vault, ledger, Identity.of(vault, server), journal, AffinityStore(vault, server))
 
     @contextmanager
-    def looking(self) -> Iterator[None]:
-        """Look once for what other processes have written, for all that this thread reads inside.
+    def undisturbed(self) -> Iterator[None]:
+        """Inside, this thread reads what this process knows, without asking whether another has written.
 
-        One process at a time drives a device's rounds, so nobody else changes those; whatever is written inside is
-        decided on what the disk then holds.
+        One process at a time drives a device (`run_lock`), so nobody else changes its rounds, its affinities or what
+        was booked for them. What is written inside is decided on what the disk then holds, spends of other processes
+        included.
         """
-        with self.vault.looking(), self.ledger.looking():
+        with self.vault.undisturbed(), self.ledger.undisturbed():
             yield
 
     def phase_of(self, task: str) -> Phase | None:

@@ -40,7 +40,7 @@ class Vault:
         self._mutex = threading.RLock()
         self._process = os.getpid()
         self._known: View | None = None
-        self._looked = threading.local()
+        self._reader = threading.local()
         self._draft: Draft | None = None
         self._closed = False
 
@@ -83,14 +83,16 @@ class Vault:
             yield
 
     @contextmanager
-    def looking(self) -> Iterator[None]:
-        """Ask once, for all that this thread reads inside, whether another process has written; writing asks anew."""
-        self._view()
-        before, self._looked.inside = self._is_inside(), True
+    def undisturbed(self) -> Iterator[None]:
+        """Inside, this thread reads what this process knows, without asking whether another has written.
+
+        For what only the process that drives the device writes. Writing asks all the same.
+        """
+        before, self._reader.is_undisturbed = self._is_undisturbed(), True
         try:
             yield
         finally:
-            self._looked.inside = before
+            self._reader.is_undisturbed = before
 
     def rotate(self, to: KeyStore | None = None) -> None:
         """Replace every key, and seal everything anew; `to` moves the key-encryption key to another store."""
@@ -206,15 +208,15 @@ class Vault:
             if self._draft is not None:
                 return self._draft.view
             is_newest = self._known is not None and (
-                self._is_inside() or self._known.version == self._storage.version()
+                self._is_undisturbed() or self._known.version == self._storage.version()
             )
             if self._known is None or not is_newest:
                 with self._storage.reading():
                     self._known = View.load(self._storage, self._key_store, self._known)
             return self._known
 
-    def _is_inside(self) -> bool:
-        return getattr(self._looked, "inside", False)
+    def _is_undisturbed(self) -> bool:
+        return getattr(self._reader, "is_undisturbed", False)
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:

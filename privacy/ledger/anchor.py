@@ -75,8 +75,8 @@ class Anchor:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._synced = False
-        # What this process wrote or read last, so that it need not read its own notes again.
-        self._numbers: dict[bytes, int] = {}
+        # How far the notes on the pages had come when this process last wrote one; none before that.
+        self._numbers: list[int] | None = None
 
     @classmethod
     def create(cls, path: Path, note: Note) -> None:
@@ -93,14 +93,18 @@ class Anchor:
         return [_sound(page) for page in self._pages()]
 
     def advance(self, note: Note) -> None:
-        """Note the newest commit, over the older of the two pages; the first time, durably."""
-        pages = self._pages()
-        numbers = [self._number(page) for page in pages]
+        """Note the newest commit, over the older of the two pages; the first time, durably.
+
+        Where the note before this commit's is this process's own, nobody else has noted anything since, and the pages
+        need not be read again.
+        """
+        numbers = self._numbers
+        if numbers is None or max(numbers) != note.head.sequence - 1:
+            numbers = [_number(page) for page in self._pages()]
         older = numbers.index(min(numbers))
-        pages[older] = note.page()
-        _write_whole(self._descriptor, pages[older], older * PAGE_BYTES)
-        numbers[older] = note.head.sequence
-        self._numbers = dict(zip(pages, numbers, strict=True))
+        self._numbers = None  # until it is written: a write that failed may have torn the page
+        _write_whole(self._descriptor, note.page(), older * PAGE_BYTES)
+        self._numbers = [note.head.sequence if page == older else number for page, number in enumerate(numbers)]
         if not self._synced:
             self.sync()
 
@@ -114,12 +118,10 @@ class Anchor:
     def _pages(self) -> list[bytes]:
         return [os.pread(self._descriptor, PAGE_BYTES, page * PAGE_BYTES) for page in range(_PAGES)]
 
-    def _number(self, page: bytes) -> int:
-        known = self._numbers.get(page)
-        if known is not None:
-            return known
-        note = _sound(page)
-        return -1 if note is None else note.head.sequence
+
+def _number(page: bytes) -> int:
+    note = _sound(page)
+    return -1 if note is None else note.head.sequence
 
 
 def _sound(page: bytes) -> Note | None:

@@ -168,9 +168,12 @@ class Ledger:
         return bytes.fromhex(self._state.opened.device_key)
 
     @contextmanager
-    def looking(self) -> Iterator[None]:
-        """Ask once, for all that this thread wants to know inside, whether others have written; booking asks anew."""
-        with self._session.looking():
+    def undisturbed(self) -> Iterator[None]:
+        """Inside, this thread is told what this process knows, without asking whether another has written.
+
+        For requests that nobody else makes. Booking, and all other writing, is decided on what the disk holds.
+        """
+        with self._session.undisturbed():
             yield
 
     def reserve(

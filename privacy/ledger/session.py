@@ -43,7 +43,7 @@ class LedgerSession:
         self._verdict: str | None = None
         self._closed = False
         self._version: int | None = None
-        self._looked = threading.local()
+        self._reader = threading.local()
         self.answered: set[int] = set()
         """The reservations whose answers are still kept."""
         self.seen: dict[str, int] = {}
@@ -86,20 +86,19 @@ class LedgerSession:
     def knowing(self) -> Iterator[None]:
         """The newest state, for questions that it answers from memory."""
         with self.guarded():
-            if not self._is_inside() and self.storage.version() != self._version:
+            if not self._is_undisturbed() and self.storage.version() != self._version:
                 with self.storage.reading():
                     self._catch_up()
             yield
 
     @contextmanager
-    def looking(self) -> Iterator[None]:
-        """Ask once, for all that this thread wants to know inside, whether another process has written."""
-        with self.knowing():
-            before, self._looked.inside = self._is_inside(), True
+    def undisturbed(self) -> Iterator[None]:
+        """Inside, this thread is told what this session knows; transactions follow others all the same."""
+        before, self._reader.is_undisturbed = self._is_undisturbed(), True
         try:
             yield
         finally:
-            self._looked.inside = before
+            self._reader.is_undisturbed = before
 
     @contextmanager
     def writing(self) -> Iterator[Draft]:
@@ -146,8 +145,9 @@ class LedgerSession:
                 self._anchor.close()
                 self._files.close()
 
-    def _is_inside(self) -> bool:
-        return getattr(self._looked, "inside", False)
+    def _is_undisturbed(self) -> bool:
+        """Whether others need not be asked for; until the files were looked at once, they must be."""
+        return self._version is not None and getattr(self._reader, "is_undisturbed", False)
 
     def _catch_up(self) -> None:
         """Follow what other processes have written since."""

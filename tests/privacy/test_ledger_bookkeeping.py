@@ -377,10 +377,10 @@ def test_ledger_needs_no_numpy():
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2]).returncode == 0
 
 
-def test_within_one_look_others_are_not_asked_for_but_booking_knows_what_they_booked(tmp_path, ledger_keys):
+def test_undisturbed_others_are_not_asked_for_but_booking_knows_what_they_booked(tmp_path, ledger_keys):
     with Ledger.open(tmp_path, ledger_keys, BUDGET) as ledger, Ledger.open(tmp_path, ledger_keys) as other:
         before = ledger.status()
-        with ledger.looking():
+        with ledger.undisturbed():
             reserve(other, "theirs")
             assert ledger.status() == before
             assert reserve(ledger, "ours").sequence == 2

@@ -40,13 +40,13 @@ def test_tables_and_servers_keep_apart(filled, key_store):
         assert vault.servers() == sorted([SERVER, OTHER_SERVER])
 
 
-def test_within_one_look_others_are_not_asked_for_and_own_changes_are_seen(vault, state, key_store):
+def test_undisturbed_others_are_not_asked_for_and_own_changes_are_seen(vault, state, key_store):
     table = vault.table(SERVER, "table")
     table.put("a", b"ours")
-    with Vault.open(state, key_store) as other, vault.looking():
+    with Vault.open(state, key_store) as other, vault.undisturbed():
         other.table(SERVER, "table").put("a", b"theirs")
         assert table.get("a") == b"ours"
-        with vault.looking():
+        with vault.undisturbed():
             table.put("b", b"new")
         assert table.contents() == {"a": b"theirs", "b": b"new"}  # writing asks
         other.table(SERVER, "table").put("a", b"theirs again")
@@ -54,9 +54,9 @@ def test_within_one_look_others_are_not_asked_for_and_own_changes_are_seen(vault
     assert table.get("a") == b"theirs again"
 
 
-def test_one_threads_look_is_not_anothers(vault, state, key_store):
+def test_one_thread_undisturbed_does_not_keep_another_from_looking(vault, state, key_store):
     table, seen = vault.table(SERVER, "table"), []
-    with Vault.open(state, key_store) as other, vault.looking():
+    with Vault.open(state, key_store) as other, vault.undisturbed():
         other.table(SERVER, "table").put("a", b"theirs")
         reader = threading.Thread(target=lambda: seen.append(table.get("a")))
         reader.start()
