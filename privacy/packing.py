@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 COUNT_WIDTH_BYTES = 8
+_NATIVE_WIDTHS = frozenset({1, 2, 4, 8})
+"""Of integers that need not be put together from their bytes."""
 
 
 def width_for(largest: int) -> int:
@@ -53,6 +55,8 @@ def pack_array(values: NDArray[np.int64], width_bytes: int) -> bytes:
     # Four bytes hold most of what we send, and half the memory is half the time.
     whole_bytes = 4 if width_bytes <= 4 else 8
     clamped = np.clip(values, -limit, limit - 1).astype(f"<i{whole_bytes}")
+    if width_bytes == whole_bytes:
+        return clamped.tobytes()
     return clamped.view(np.uint8).reshape(-1, whole_bytes)[:, :width_bytes].tobytes()
 
 
@@ -61,6 +65,8 @@ def unpack_array(payload: bytes, count: int, width_bytes: int) -> NDArray[np.int
     import numpy as np
 
     _check_length(payload, count, width_bytes)
+    if width_bytes in _NATIVE_WIDTHS:
+        return np.frombuffer(payload, dtype=f"<i{width_bytes}").astype(np.int64)
     wide = np.zeros((count, 8), dtype=np.uint8)
     wide[:, 8 - width_bytes :] = np.frombuffer(payload, dtype=np.uint8).reshape(count, width_bytes)
     # The bytes stand at the top, so an arithmetic shift brings the sign along.

@@ -168,7 +168,7 @@ def _wrap(envelope: str, message: Any) -> bytes:
 
 def _written(message: Any) -> bytes | None:
     """The bytes of a message that was encoded before."""
-    return vars(message).get(_WRITTEN)
+    return cast("bytes | None", vars(message).get(_WRITTEN))
 
 
 def _unwrap(envelope: str, body: bytes, most_bytes: int = MAX_CONTROL_BYTES) -> Any | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
 _TASKS, _SUMMARIES, _FEEDBACK = schema.tasks, schema.summaries, schema.feedback
 _TASK_COLUMNS = [_TASKS.c[name] for name in TaskRecord.__dataclass_fields__]
+_STATE = list(TaskRecord.__dataclass_fields__).index("state")
 _TASK = select(*_TASK_COLUMNS).where(_TASKS.c.task == bindparam("of_task"))
 _BOOK = insert(_TASKS)
 _END = (
@@ -125,8 +125,7 @@ class SqlRounds(Part):
 
 
 def _task_of(row: Row) -> TaskRecord:
-    record = TaskRecord(*row)
-    return replace(record, state=TaskState(record.state))
+    return TaskRecord(*row[:_STATE], TaskState(row[_STATE]), *row[_STATE + 1 :])
 
 
 def _selecting(of_one_cohort: bool, states: tuple[TaskState, ...]) -> Select[Any]:

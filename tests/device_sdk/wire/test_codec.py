@@ -69,6 +69,16 @@ def test_what_tasks_share_is_spelt_and_read_as_if_each_stood_alone(first, second
     assert [codec.decode(m.Task, body) for body in written] == tasks
 
 
+def test_a_task_that_was_encoded_before_is_sent_as_if_it_had_not_been():
+    fresh, written = replace(examples.TASK), replace(examples.TASK)
+    alone = codec.encode(written)
+    assert codec.encode_from_server(written) == codec.encode_from_server(fresh)
+    assert codec.encode(written) == alone == codec.encode(fresh)
+    another = replace(written, task="another")
+    assert codec.decode(m.Task, codec.encode(another)) == another
+    assert codec.decode_from_server(codec.encode_from_server(another)) == another
+
+
 def test_a_model_out_of_bounds_is_refused_however_often_it_comes():
     good, bad = examples.TASK, codec._twin("Task").FromString(codec.encode(examples.TASK))
     bad.model.blob.sha256 = b"short"
