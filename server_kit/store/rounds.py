@@ -125,7 +125,9 @@ class SqlRounds(Part):
 
 
 def _task_of(row: Row) -> TaskRecord:
-    return TaskRecord(*row[:_STATE], TaskState(row[_STATE]), *row[_STATE + 1 :])
+    values: list[Any] = list(row)
+    values[_STATE] = TaskState(values[_STATE])
+    return TaskRecord(*values)
 
 
 def _selecting(of_one_cohort: bool, states: tuple[TaskState, ...]) -> Select[Any]:
