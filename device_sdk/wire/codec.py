@@ -82,7 +82,12 @@ def decode_with_enclosed(body: bytes) -> tuple[m.ServerMessage | None, bytes]:
     twin = _parse("ServerMessage", body, MAX_CONTROL_BYTES)
     if len(twin.enclosed) > m.ENCLOSED_BYTES:
         raise TooLarge(f"more than {m.ENCLOSED_BYTES} bytes are enclosed in a message; it was not used")
-    return cast("m.ServerMessage | None", _inside(twin)), twin.enclosed
+    message = cast("m.ServerMessage | None", _inside(twin))
+    if isinstance(message, m.Task):
+        # A device writes it down as it came, less what it does not know: that is how `encode` would spell it.
+        twin.task.DiscardUnknownFields()
+        vars(message)[_WRITTEN] = twin.task.SerializeToString(deterministic=True)
+    return message, twin.enclosed
 
 
 def encode_upload(message: m.UploadRequest) -> bytes:
