@@ -87,6 +87,7 @@ def test_a_device_writes_a_task_down_as_it_would_spell_it(task, newer):
         for part in (twin.task, twin.task.model, twin.task.objective):
             part.MergeFromString(b"\xfa\xff\x03\x04more")  # a field that nobody knows yet
     arrived, _ = codec.decode_with_enclosed(twin.SerializeToString())
+    assert isinstance(arrived, m.Task)
     assert arrived == task
     assert codec.encode(arrived) == codec.encode(replace(arrived)) == codec.encode(task)
 
