@@ -66,7 +66,8 @@ class Assignments:
         """The round of a task that will be done; none if it was declined, or is being done already."""
         order = order_of(task)
         try:
-            with self._kept.undisturbed():
+            # The ledger is asked all the same: others may have spent what this task would cost.
+            with self._kept.vault.undisturbed():
                 entry = self._kept.journal.find(task.task)
                 if entry is not None and entry.order == order:
                     return None  # pushed again by a server that had not heard of us: it has been sent since

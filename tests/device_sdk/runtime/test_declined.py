@@ -6,13 +6,14 @@ import logging
 import threading
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from device_sdk.conditions import Conditions
 from device_sdk.policy import Policy, Reason
 from device_sdk.trainers import ModelMismatch
 from device_sdk.wire.messages import DeclineReason
-from privacy import PrivacyUnit
+from privacy import Ledger, PrivacyUnit
 from tests.device_sdk.runtime.federation import RECORD_LEVEL
 from tests.device_sdk.runtime.trainers import run_until, trainer
 
@@ -99,6 +100,29 @@ def test_what_the_app_declines_or_forgets_is_logged(begin, tmp_path, declined):
 def stop_after(device, federation, num_declines):
     federation.server.desk.wait_for(lambda desk: len(desk.declines) == num_declines)
     device.stop()
+
+
+def test_a_quota_that_another_process_sets_between_two_rounds_is_noticed_before_training(begin, tmp_path, declined):
+    federation = begin(rounds=2, with_feedback=False)
+    trained = []
+
+    class Counting:
+        def train(self, weights, settings, between_batches):
+            trained.append(len(federation.tasks))
+            return {name: np.zeros_like(value) for name, value in weights.items()}
+
+    with federation.enrolled(tmp_path) as device:
+
+        def before_the_second(task):
+            if task.task == "task-2":
+                with Ledger.open(federation.config(tmp_path).state, device._ledger._session.keys) as other:
+                    other.set_quota(federation.server.authority.server, 1)
+            return task
+
+        federation.altered = before_the_second
+        run_until(device, federation, lambda desk: desk.declines, Counting())
+    assert trained == [1]
+    assert declined() == [("task-2", Reason.BUDGET.value)]
 
 
 def test_a_task_that_is_done_is_not_logged_as_declined(begin, tmp_path, declined):
