@@ -17,6 +17,7 @@ from device_sdk.wire.errors import (
     DeadlinePassed,
     MalformedMessage,
     Refused,
+    ServerBusy,
     TooLarge,
     WireError,
     WrongVersion,
@@ -138,9 +139,11 @@ def translated(error: grpc.RpcError, stop: Stop, deadline: Deadline) -> WireErro
         return DeadlinePassed("the deadline of this call has passed; it can be taken up again")
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return WrongVersion("the server speaks another version of the protocol; update the older of the two")
-    # gRPC has one code for this and for "too busy"; only its words tell them apart.
-    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in (error.details() or ""):
-        return TooLarge("the other end sent or refused a message beyond the limit; it was not used")
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        # gRPC has one code for both; only its words tell them apart.
+        if "larger than max" in (error.details() or ""):
+            return TooLarge("the other end sent or refused a message beyond the limit; it was not used")
+        return ServerBusy("the server is busy with others; try again in a while; nothing was done")
     return ConnectionLost(f"the connection to the server broke ({code.name.lower()}); try again later")
 
 

@@ -6,14 +6,18 @@ import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from device_sdk.wire.backoff import Backoff
 from device_sdk.wire.cancelling import Deadline, Stop
 from device_sdk.wire.codec import decode, encode
 from device_sdk.wire.connection import enrolment_call, translated
-from device_sdk.wire.errors import ConnectionLost, UntrustedServer
-from device_sdk.wire.invitation import Invitation
+from device_sdk.wire.errors import ConnectionLost, ServerBusy, UntrustedServer
+from device_sdk.wire.invitation import Address, Invitation
 from device_sdk.wire.messages import EnrolmentReply
 from device_sdk.wire.signing import Signer, device_id, enrolment_request, server_name
 from device_sdk.wire.trust import check_issued, fetch_authority
+
+_FIRST_PAUSE_SECONDS = 0.2
+_LONGEST_PAUSE_SECONDS = 5.0
 
 
 def enrol(
@@ -34,11 +38,35 @@ def enrol(
     deadline.check(stop)
     authority = fetch_authority(invitation.address, invitation.fingerprint, timeout_seconds, stop)
     deadline.check(stop)
-    request = enrolment_request(invitation.secret, certificate_request, signing_key, ledger_key)
-    channel, call = enrolment_call(invitation.address, authority, encode(request), deadline.left_seconds())
+    request = encode(enrolment_request(invitation.secret, certificate_request, signing_key, ledger_key))
+    reply = _reply(invitation.address, authority, request, stop, deadline)
+    device = device_id(signing_key.public_key)
+    if (reply.authority, reply.server, reply.device) != (authority, server_name(authority), device):
+        raise UntrustedServer("the server's reply names another authority, server or device; nothing was kept")
+    check_issued(reply.certificate, authority, requested_key(certificate_request), device)
+    return reply
+
+
+def _reply(address: Address, authority: bytes, request: bytes, stop: Stop, deadline: Deadline) -> EnrolmentReply:
+    """What the server says. Many are invited at a time, so while it is busy with others we ask again."""
+    backoff = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+    while True:
+        try:
+            return _asked(address, authority, request, stop, deadline)
+        except ServerBusy:
+            left = deadline.left_seconds()
+            seconds = backoff.failed()
+            if left is not None and left <= seconds:
+                raise
+            stop.wait(seconds)
+            deadline.check(stop)
+
+
+def _asked(address: Address, authority: bytes, request: bytes, stop: Stop, deadline: Deadline) -> EnrolmentReply:
+    channel, call = enrolment_call(address, authority, request, deadline.left_seconds())
     try:
         with stop.calling(call.cancel):
-            reply = decode(EnrolmentReply, call.result())
+            return decode(EnrolmentReply, call.result())
     except grpc.FutureCancelledError as error:
         deadline.check(stop)
         raise ConnectionLost("enrolment broke off; try again with the same keys") from error
@@ -46,11 +74,6 @@ def enrol(
         raise translated(error, stop, deadline) from error
     finally:
         channel.close()
-    device = device_id(signing_key.public_key)
-    if (reply.authority, reply.server, reply.device) != (authority, server_name(authority), device):
-        raise UntrustedServer("the server's reply names another authority, server or device; nothing was kept")
-    check_issued(reply.certificate, authority, requested_key(certificate_request), device)
-    return reply
 
 
 def requested_key(certificate_request: bytes) -> bytes:

@@ -11,6 +11,7 @@ WireError
 │   └── TlsTooOld        it does not speak TLS 1.3
 ├── Refused              the other end said no; `code` says why
 ├── ConnectionLost       the connection failed or broke; trying again may help
+│   └── ServerBusy       as many others are being served as the server takes at once
 ├── DeadlinePassed       it took longer than allowed
 └── Cancelled            the app asked to stop
 """
@@ -70,6 +71,10 @@ class Refused(WireError):
 
 class ConnectionLost(WireError):
     """The connection could not be made or has broken; what was under way can be taken up again."""
+
+
+class ServerBusy(ConnectionLost):
+    """The server serves as many others as it takes at once; nothing was done, and asking again soon will help."""
 
 
 class DeadlinePassed(WireError):

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
+from device_sdk.wire import enrolling as enrolling_module
 from device_sdk.wire import messages as m
+from device_sdk.wire.backoff import Backoff
 from device_sdk.wire.channel import enrol
-from device_sdk.wire.errors import Refused, SignatureInvalid, UntrustedServer
+from device_sdk.wire.errors import Refused, ServerBusy, SignatureInvalid, UntrustedServer
 from device_sdk.wire.signing import enrolment_request, server_name
 from privacy.keys import SigningKey
 from server_kit.daemon.authority import Authority
+from server_kit.daemon.enrolment import EnrolmentDesk
 from tests.device_sdk.wire.devices import TestDevice, TlsKey
 
 pytestmark = pytest.mark.integration
@@ -37,6 +42,35 @@ def test_a_lost_reply_can_be_asked_for_again(server):
     invitation, device = server.invitation(), TestDevice()
     enrolling(invitation, device)
     assert enrolling(invitation, device).device == device.id
+
+
+def test_more_devices_than_are_served_at_once_all_enrol_in_the_end(server, monkeypatch):
+    invitations, served, waited = [server.invitation() for _ in range(64)], EnrolmentDesk.enrol, []
+
+    def slowly(desk, request):
+        time.sleep(0.05)
+        return served(desk, request)
+
+    def pause(backoff):
+        waited.append(backoff)
+        return 0.1
+
+    monkeypatch.setattr(EnrolmentDesk, "enrol", slowly)
+    monkeypatch.setattr(Backoff, "failed", pause)
+    with ThreadPoolExecutor(len(invitations)) as pool:
+        replies = list(pool.map(enrolling, invitations))
+    assert len({reply.device for reply in replies}) == len(invitations)
+    assert waited, "nobody had to wait, so this shows nothing"
+
+
+def test_a_server_that_stays_busy_is_said_to_be(server, monkeypatch):
+    def busy(*_):
+        raise ServerBusy("the server is busy with others")
+
+    monkeypatch.setattr(enrolling_module, "_asked", busy)
+    device = TestDevice()
+    with pytest.raises(ServerBusy, match="busy"):
+        enrol(server.invitation(), device.tls.request(), device.signing, device.ledger, timeout_seconds=0.5)
 
 
 def test_a_reused_invitation_is_refused_and_the_operator_is_told(server, caplog):
