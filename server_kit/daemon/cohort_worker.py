@@ -85,6 +85,7 @@ class CohortWorker:
         tasks = self.store.tasks(self.cohort)
         begun = self._begun(record)
         if begun is None and not self._due(record, tasks):
+            self._end_late(record, tasks)
             return False
         decided = begun or self._decide(record, tasks)
         with self.meter.timing("covey_fold_seconds", cohort=self.cohort):
@@ -121,6 +122,12 @@ class CohortWorker:
         state = self._state(record)
         fill(state, record, tasks, self._pace)
         return self._at_work(state, {}).due(self.clock())
+
+    def _end_late(self, record: CohortRecord, tasks: Sequence[TaskRecord]) -> None:
+        """The next step ends what came too late; where no round is open there may never be one."""
+        late = [task.task for task in late_tasks(record, tasks, self._pace)]
+        if late and self._state(record).opened_at_seconds is None:
+            self.store.end_late(self.cohort, late, self.lease)
 
     def _decide(self, record: CohortRecord, tasks: Sequence[TaskRecord]) -> FoldRecord:
         chosen = tuple(task.task for task in folded(record, tasks, self._pace))

@@ -53,7 +53,7 @@ class SqlFolds(Part):
             decided = session.one(_FOLD, of_cohort=fold.cohort, of_version=fold.version)
             if decided is not None:
                 return _fold_of(decided)
-            free = _free(session, fold, late)
+            free = _free(session, fold.cohort, (*fold.tasks, *late))
             if len(set(fold.tasks)) < len(fold.tasks) or not free.issuperset(fold.tasks):
                 raise updates_taken(fold.cohort)
             begun = FoldRecord(fold.cohort, fold.version, fold.tasks, fold.at_seconds)
@@ -75,6 +75,12 @@ class SqlFolds(Part):
                 raise not_begun(fold)
             blobs = _scrub(session, _fold_of(begun).tasks, TaskState.FOLDED)
             keep_cohorts(session, [cohort])
+        parcels.discard(self._blobs, blobs)
+
+    def end_late(self, cohort: CohortId, late: Sequence[TaskId], lease: Lease) -> None:
+        with self._database.writing() as session:
+            check_newest(session, lease)
+            blobs = _scrub(session, sorted(_free(session, cohort, late)), TaskState.LATE)
         parcels.discard(self._blobs, blobs)
 
     def folds(self, state: FoldState) -> list[FoldRecord]:
@@ -110,11 +116,11 @@ def _keep_feedback(session: Session, sealer: Sealer, feedback: Sequence[Feedback
     session.many(_KEEP_FEEDBACK, rows)
 
 
-def _free(session: Session, fold: FoldRecord, late: Sequence[TaskId]) -> set[TaskId]:
+def _free(session: Session, cohort: CohortId, tasks: Sequence[TaskId]) -> set[TaskId]:
     """Which of these tasks wait for this cohort and belong to no step yet."""
     columns = (_TASKS.c.task, _TASKS.c.state, _TASKS.c.cohort, _TASKS.c.claimed)
-    wanted = (TaskState.ARRIVED, fold.cohort, 0)
-    return {row[0] for row in session.where_in(_TASKS.c.task, (*fold.tasks, *late), *columns) if row[1:] == wanted}
+    wanted = (TaskState.ARRIVED, cohort, 0)
+    return {row[0] for row in session.where_in(_TASKS.c.task, tasks, *columns) if row[1:] == wanted}
 
 
 def _undo(session: Session, cohorts: set[CohortId]) -> None:

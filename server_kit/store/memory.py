@@ -281,9 +281,7 @@ class MemoryStore:
             if taken or len(set(fold.tasks)) < len(fold.tasks):
                 raise updates_taken(fold.cohort)
             self._claims |= dict.fromkeys(fold.tasks, key)
-            for name in late:
-                if self._is_free(name, fold.cohort):
-                    self._scrub(name, TaskState.LATE)
+            self._end_late(fold.cohort, late)
             begun = self._folds[key] = replace(fold, state=FoldState.BEGUN, checkpoint="", report="")
             return begun
 
@@ -299,6 +297,11 @@ class MemoryStore:
             for name in begun.tasks:
                 self._scrub(name, TaskState.FOLDED)
             self._keep_cohorts([cohort])
+
+    def end_late(self, cohort: CohortId, late: Sequence[TaskId], lease: Lease) -> None:
+        with self._mutex:
+            self._check(lease)
+            self._end_late(cohort, late)
 
     def folds(self, state: FoldState) -> list[FoldRecord]:
         with self._mutex:
@@ -440,6 +443,11 @@ class MemoryStore:
         task = self._tasks.get(name)
         waits = task is not None and task.state is TaskState.ARRIVED and task.cohort == cohort
         return waits and name not in self._claims
+
+    def _end_late(self, cohort: CohortId, late: Sequence[TaskId]) -> None:
+        for name in late:
+            if self._is_free(name, cohort):
+                self._scrub(name, TaskState.LATE)
 
     def _scrub(self, name: TaskId, state: TaskState) -> None:
         del self._payloads[name]

@@ -1,7 +1,7 @@
 """What a server must not forget, and the only way in which its processes talk to each other.
 
     the gateway    accepts what devices send                    (`accept`)
-    the worker     makes the next model of one cohort           (`begin_fold`, `finish_fold`)
+    the worker     makes the next model of one cohort           (`begin_fold`, `finish_fold`, `end_late`)
     coordinator    asks devices, and learns from what was folded (`ask`, `digest`)
 
 Each method is one transaction: when it returns, what it did survives the machine; when it fails, nothing of it is
@@ -283,6 +283,9 @@ class Rounds(Protocol):
 
     def finish_fold(self, fold: FoldRecord, lease: Lease, cohort: CohortRecord) -> None:
         """The next model is there (`fold.checkpoint`, `fold.report`). Its updates are FOLDED, their bytes scrubbed."""
+
+    def end_late(self, cohort: CohortId, late: Sequence[TaskId], lease: Lease) -> None:
+        """What this cohort will not use is LATE and scrubbed, without a step; others of these stay as they are."""
 
     def folds(self, state: FoldState) -> list[FoldRecord]: ...
 

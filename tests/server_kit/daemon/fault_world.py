@@ -41,7 +41,7 @@ STEP = 1 / 256
 _DEVICES = 7
 _CALLS = 14
 """So many calls of the store from the beginning of a deed, or fewer, someone dies or intrudes."""
-_WRITES = ("ask", "digest", "begin_fold", "finish_fold")
+_WRITES = ("ask", "digest", "begin_fold", "finish_fold", "end_late")
 """Or at one of these, after which nothing is as it was."""
 
 WORLDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -327,12 +327,28 @@ class World:
             self.server.turn(7.0)
             self.check()
         assert sum(record.version for record in self.inner.cohorts()) >= before + 3, "the federation stands still"
-        for actor in living:
+        self._leave(living)
+        self._nothing_waits_for_nobody()
+
+    def _leave(self, living: list[Actor]) -> None:
+        """All answer once more, the last of them after its round, and go."""
+        last, *others = living
+        for actor in others:
             actor.answer()
         self.server.turn(101.0)
-        self.check()
-        asked = {task.task for task in self.inner.tasks() if task.state is TaskState.ARRIVED}
-        assert len(asked) <= 2 * len(living), "updates pile up"
+        last.answer()
+        for actor in living:
+            actor.disconnect(leaving=True)
+        for _ in range(2):
+            self.server.turn(101.0)
+            self.check()
+
+    def _nothing_waits_for_nobody(self) -> None:
+        """Nothing will come any more that could end what has arrived."""
+        waiting = [task for task in self.inner.tasks(None, TaskState.ARRIVED) if task.cohort != FOUNDING]
+        strategy = self.server.plan.strategy
+        allowed = 0 if strategy.buffer is None else (strategy.buffer - 1) * len(self.inner.cohorts())
+        assert len(waiting) <= allowed, "an update waits for ever"
 
     def close(self) -> None:
         self.server.close()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from server_kit.daemon.cohort_worker import CohortWorker
 from server_kit.store.keys import StoreKeys
 from server_kit.store.memory import MemoryStore
 from server_kit.store.opening import open_store
@@ -84,3 +85,10 @@ def test_a_broken_store_is_caught(tmp_path, twin, name, seed):
 
     with pytest.raises(AssertionError):
         live_on()
+
+
+def test_a_worker_that_leaves_late_updates_to_a_step_that_never_comes_is_caught(tmp_path, monkeypatch):
+    monkeypatch.setattr(CohortWorker, "_end_late", lambda *_: None)
+
+    with pytest.raises(AssertionError, match="waits for ever"):
+        lived(tmp_path, "rounds", 0)

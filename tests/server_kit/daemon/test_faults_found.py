@@ -13,7 +13,7 @@ import torch
 from server_kit.daemon.group_commit import GroupCommit
 from server_kit.daemon.model_shelf import ModelShelf
 from server_kit.daemon.questions import Questions
-from server_kit.errors import StoreUnavailable
+from server_kit.errors import StoreConflict, StoreUnavailable
 from server_kit.store.memory import MemoryStore
 from server_kit.store.protocol import FoldState, TaskState
 from tests.server_kit.daemon.paper_server import PaperServer
@@ -48,6 +48,44 @@ def test_a_late_update_does_not_take_the_devices_new_task_away(server):
     slow.messages.clear()
     slow.check_in()
     assert slow.task == given, "it would be out for ever, and never asked again"
+
+
+def test_an_update_that_comes_after_the_last_round_does_not_wait_for_another(server):
+    devices = server.devices(3)
+    server.turn()
+    for device in devices[1:]:
+        device.answer(1)
+    server.turn()
+    assert server.store.cohorts()[0].round == 1
+    devices[0].answer(1)
+    late = devices[0].last_upload[0].task
+    for device in devices:
+        device.disconnect(leaving=True)
+    server.turn()
+    assert server.store.task(late).state is TaskState.LATE, "nobody is left to begin a round that would end it"
+    with pytest.raises(StoreConflict):
+        server.store.payload(late)
+    assert torch.equal(server.model(), torch.full((8,), STEP))
+
+
+def test_an_update_that_is_late_for_its_round_and_not_alone_ends_with_the_next_step(server):
+    """Nothing is written for its sake while a step is coming that ends it anyway."""
+    devices = server.devices(3)
+    server.turn()
+    for device in devices[1:]:
+        device.answer(1)
+    server.turn()
+    for device in devices[1:]:
+        device.check_in()
+    server.turn(10)
+    devices[0].answer(1)
+    late = devices[0].last_upload[0].task
+    server.turn()
+    assert server.store.task(late).state is TaskState.ARRIVED
+    for device in devices[1:]:
+        device.answer(1)
+    server.turn()
+    assert server.store.task(late).state is TaskState.LATE
 
 
 def test_a_device_that_answers_twice_between_two_models_is_counted_twice(tmp_path):

@@ -241,6 +241,22 @@ class RoundsContract:
         with pytest.raises(StoreConflict):
             store.payload("b")
 
+    def test_without_a_step_only_free_updates_of_the_cohort_end_late(self, store):
+        arrived(store, "a", "b", "c")
+        asked(store, "out")
+        old, lease = (store.acquire("0", "worker", 10.0, 100.0) for _ in range(2))
+        store.begin_fold(fold(("a",)), [], lease)
+        with pytest.raises(LeaseLost):
+            store.end_late("0", ["b"], old)
+        store.end_late("0.1", ["b"], lease)
+        assert states(store, "b") == [TaskState.ARRIVED]
+        store.end_late("0", ["a", "b", "out", "unheard of"], lease)
+        ended = [TaskState.ARRIVED, TaskState.LATE, TaskState.ARRIVED, TaskState.OUT]
+        assert states(store, "a", "b", "c", "out") == ended
+        assert content_of(store, "a") == b"update"
+        with pytest.raises(StoreConflict):
+            store.payload("b")
+
     def test_an_update_is_folded_into_one_model_only(self, store):
         arrived(store, "a", "b")
         lease = store.acquire("0", "worker", 10.0, 100.0)

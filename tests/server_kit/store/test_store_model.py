@@ -142,6 +142,12 @@ class Stores(RuleBasedStateMachine):
         self.both(lambda store: store.begin_fold(FoldRecord(cohort, version, tasks, 1.0), late, lease))
 
     @precondition(lambda self: self.leases)
+    @rule(data=st.data(), cohort=COHORTS)
+    def end_late(self, data, cohort):
+        late, lease = self.some_tasks(data), data.draw(st.sampled_from(self.leases[-2:]))
+        self.both(lambda store: store.end_late(cohort, late, lease))
+
+    @precondition(lambda self: self.leases)
     @rule(data=st.data(), cohort=COHORTS, version=st.integers(0, 3), right=st.integers(0, 3))
     def finish_fold(self, data, cohort, version, right):
         fold = FoldRecord(cohort, version, (), 1.0, checkpoint="next", report="report")
