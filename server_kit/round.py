@@ -228,6 +228,9 @@ class Cohort:
         """How many more devices should be out."""
         if self.pace.in_flight is not None:
             return self.pace.in_flight - len(self.state.asked)
+        if self.due(now_seconds):
+            # The next model is made of those who came; whoever is asked now would be late for it.
+            return 0
         target = whole(self.pace.arrivals * self.pace.over_commit)
         # Past the deadline those still out are given up, and others are asked in their place.
         out = 0 if self._overdue(now_seconds) else len(self.state.asked)

@@ -88,6 +88,22 @@ def test_an_update_that_is_late_for_its_round_and_not_alone_ends_with_the_next_s
     assert server.store.task(late).state is TaskState.LATE
 
 
+def test_nobody_is_asked_for_a_round_that_has_enough(tmp_path):
+    """While its worker makes the model, whoever is asked for this round pays for an update that comes too late."""
+    server = PaperServer(tmp_path, participants=4)
+    devices = server.devices(2)
+    server.turn()
+    for device in devices:
+        device.answer(1)
+    (third,) = server.devices(1)
+    server.coordinator.step()
+    assert not third.messages
+    server.turn()
+    assert third.task is not None
+    assert third.task.round == server.store.cohorts()[0].round == 1
+    server.close()
+
+
 def test_a_device_that_answers_twice_between_two_models_is_counted_twice(tmp_path):
     server = PaperServer(tmp_path, preset="fedbuff", participants=1, overrides={"buffer": 2})
     (device,) = server.devices(1)
@@ -103,14 +119,14 @@ def test_a_device_that_answers_twice_between_two_models_is_counted_twice(tmp_pat
 def test_a_model_that_is_made_while_devices_are_asked_is_not_undone(server, monkeypatch):
     devices = server.devices(3)
     server.turn()
-    for device in devices[:2]:
-        device.answer(1)
+    devices[0].answer(1)
     devices[2].decline()
     fourth = server.devices(1)[0]
     ask = server.store.ask
 
     def ask_too_late(asking):
         monkeypatch.setattr(server.store, "ask", ask)
+        devices[1].answer(1)
         assert server.worker("0").step()
         ask(asking)
 
