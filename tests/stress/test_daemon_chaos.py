@@ -18,7 +18,7 @@ from device_sdk.device import Device
 from privacy import PrivacyBudget
 from privacy.ledger.entries import Released, Reserved
 from tests.device_sdk.runtime.federation import entries_of
-from tests.server_kit.daemon.chaos import Chaos, survived
+from tests.server_kit.daemon.chaos import VICTIMS, Chaos, survived
 from tests.server_kit.daemon.cutting_proxy import CuttingProxy
 from tests.server_kit.daemon.fault_world import WORLDS
 from tests.server_kit.daemon.real_daemon import RealDaemon, wait_until
@@ -28,8 +28,13 @@ pytestmark = pytest.mark.stress
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_two_hundred_hits_in_all_lose_nothing_and_double_nothing(tmp_path, seed):
-    assert sum(survived(tmp_path, hits=50, seed=seed).hits.values()) == 50
+def test_two_hundred_hits_in_all_lose_nothing_and_double_nothing(tmp_path, seed, record_property):
+    with survived(tmp_path, hits=50, seed=seed) as chaos:
+        record_property("hits", dict(chaos.hits))
+        record_property("thanked", len(chaos.fleet.thanked))
+        record_property("receipts of killed devices", [len(device.receipts()) for device in chaos.mortals])
+        assert sum(chaos.hits.values()) == 50
+        assert set(chaos.hits) == set(VICTIMS)
 
 
 @pytest.mark.parametrize("name", WORLDS)

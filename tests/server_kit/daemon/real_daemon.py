@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from server_kit.daemon.federation_home import Home
@@ -42,7 +43,7 @@ model = "chaos_model:build"
 preset = "fedavg"
 participants = 4
 begin_with = 2
-deadline_seconds = 5.0
+deadline_seconds = {deadline}
 overrides = {{ aggregator = {{ kind = "tests.server_kit.daemon.fault_parts:Sum" }} }}
 
 [privacy]
@@ -58,6 +59,7 @@ every = 0
 
 [listen]
 gateway = "127.0.0.1:{gateway}"
+public_gateway = "{public_gateway}"
 enrolment = "127.0.0.1:{enrolment}"
 status = "127.0.0.1:{status}"
 
@@ -88,6 +90,9 @@ class RealDaemon:
     directory: Path
     log: Path
     noise: str = "4"
+    deadline_seconds: float = 5.0
+    public_gateway: str = ""
+    """Where devices that enrol are sent to, if that is not the gateway itself."""
     ports: list[int] = field(default_factory=lambda: free_ports(3))
     process: subprocess.Popen[bytes] | None = None
     _log: IO[bytes] | None = None
@@ -100,7 +105,15 @@ class RealDaemon:
 
     def write_settings(self, level: str = "info", *, create: bool = False, more: str = "") -> None:
         gateway, enrolment, status = self.ports
-        text = _SETTINGS.format(gateway=gateway, enrolment=enrolment, status=status, level=level, noise=self.noise)
+        text = _SETTINGS.format(
+            gateway=gateway,
+            enrolment=enrolment,
+            status=status,
+            level=level,
+            noise=self.noise,
+            deadline=self.deadline_seconds,
+            public_gateway=self.public_gateway or self.address,
+        )
         if create:
             self.home = Home.create(self.directory, text)
             (self.directory / "chaos_model.py").write_text(_MODEL)
@@ -186,14 +199,13 @@ class RealDaemon:
         command = [sys.executable, "-m", "covey", "server", arguments[0], str(self.directory), *arguments[1:]]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=_environment())
 
-    def folded(self) -> dict[int, float]:
-        """What the exported model holds: by coordinate, how often its update was counted."""
+    def folded(self) -> NDArray[np.float64]:
+        """What the exported model holds: in each coordinate, how many steps were counted."""
         path = self.log.with_name("exported.safetensors")
         path.unlink(missing_ok=True)
         done = self.covey("export", "--cohort", "0", "-o", str(path))
         assert done.returncode == 0, done.stderr
-        weights = load_file(path)["w"] / STEP
-        return {int(place): float(weights[place]) for place in np.flatnonzero(weights)}
+        return load_file(path)["w"].astype(np.float64) / STEP
 
 
 def _environment() -> dict[str, str]:
