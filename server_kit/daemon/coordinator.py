@@ -118,7 +118,7 @@ class Coordinator:
         self._bring_feedback(self.desk.presence.taken_newcomers())
         while folds := self.store.folds(FoldState.DONE):
             try:
-                self._digest(folds[0], folds[1:])
+                self._digest(folds[0])
             except StoreConflict:
                 # A worker has made another model meanwhile, and what we decided did not count with it.
                 self.begin(self.fleet, self.pretraining)
@@ -146,15 +146,15 @@ class Coordinator:
 
     # What follows from a step
 
-    def _digest(self, fold: FoldRecord, others: Sequence[FoldRecord]) -> None:
-        """Learn from a step; `others` are done as well and wait for their turn."""
+    def _digest(self, fold: FoldRecord) -> None:
+        """Learn from a step."""
         if fold.cohort not in self.federation.leaves:
             # It was merged with another while its worker made this model, which is in the merged one.
             self.store.digest(Digest((fold.cohort, fold.version), self.store.federation() or ""))
             return
         folded = unpack_folded(self.checkpoints.read(fold.report), self.plan.compute)
         self._read_rows()
-        self._kept.take_up(fold, others)
+        self._kept.take_up(fold, self._others_done(fold))
         before = set(self.federation.state.cohorts)
         self._homes.note(folded.outcome.selected, fold.cohort)
         mix = selection_mix(folded.outcome, self.federation.state.views)
@@ -180,6 +180,12 @@ class Coordinator:
         )
         self._settle(records)
         self._after_digest(fold, folded, change)
+
+    def _others_done(self, fold: FoldRecord) -> list[FoldRecord]:
+        """Steps that wait for their turn; read after the rows, which must name no model that is not taken up."""
+        if len(self.federation.leaves) == 1:
+            return []
+        return [other for other in self.store.folds(FoldState.DONE) if other.cohort != fold.cohort]
 
     def _after_digest(self, fold: FoldRecord, folded: Folded, change: Change | None) -> None:
         """Tell whom it concerns."""

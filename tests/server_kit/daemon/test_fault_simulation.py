@@ -40,6 +40,11 @@ def test_nor_on_a_durable_store(tmp_path, name):
     store.close()
 
 
+def test_a_step_that_is_done_while_another_is_learned_from_is_merged_with_it(tmp_path):
+    """Its model was left out if it was done after the coordinator had looked for steps and before it read the rows."""
+    assert lived(tmp_path, "shared places", 1005, deeds=200).thanked
+
+
 class CountsAgain(MemoryStore):
     """An update that was folded waits on."""
 
