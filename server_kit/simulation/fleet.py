@@ -38,7 +38,6 @@ from server_kit.simulation.chance import uniforms
 from server_kit.simulation.histograms import feature_histogram, label_histogram
 from server_kit.simulation.local_training import Expected, Key, LocalTraining, kept, key_of
 from server_kit.simulation.training.bench import Bench
-from server_kit.simulation.training.workers import folding_on_one_core
 from server_kit.simulation.voting import votes
 
 if TYPE_CHECKING:
@@ -116,6 +115,9 @@ class SimulatedFleet:
         shifted = self._shifted(devices)
         if exploring:
             self.told_stage.update(dict.fromkeys(devices, self.population.stages.stage(self.round)))
+        if len(leaves) == 1 and not self.records:
+            # Nobody has anything to choose between or to remember.
+            return [CheckIn(device, leaves[0], changed=device in shifted) for device in devices]
         lost = self._lost(devices) if exploring else set()
         probability = self.exploration.probability(self.round) if exploring else 0.0
         numbers = np.array([self.population.index(device) for device in devices], dtype=np.int64)
@@ -388,16 +390,15 @@ class _Answers:
         self.fleet.reads_again |= self._was_read
         self._was_read = True
         size = self.due[0].order.model.numel() * _BYTES * (3 if self.due[0].order.task.halves else 1)
-        with folding_on_one_core():
-            if size * len(self.due) > _MOST_HELD:
-                updates: Iterable[tuple[int, Update]] = self.fleet.train(self.due)
-            elif self.fleet.reads_again or self.fleet.trains_ahead:
-                updates = self._kept(size)
-            else:
-                updates = _in_turn(self.fleet.train(self.due))
-            for place, update in updates:
-                yield replace(update, staleness=self.tickets[place].staleness)
-                del update
+        if size * len(self.due) > _MOST_HELD:
+            updates: Iterable[tuple[int, Update]] = self.fleet.train(self.due)
+        elif self.fleet.reads_again or self.fleet.trains_ahead:
+            updates = self._kept(size)
+        else:
+            updates = _in_turn(self.fleet.train(self.due))
+        for place, update in updates:
+            yield replace(update, staleness=self.tickets[place].staleness)
+            del update
 
     def _kept(self, size: int) -> Iterator[tuple[int, Update]]:
         """All of them at once, from memory where they are there already."""

@@ -71,10 +71,14 @@ class Population:
 
     def index(self, device: DeviceId) -> int:
         """The place of a device in arrays over all devices."""
-        number = int(device) if device.isascii() and device.isdigit() else -1
-        if not 0 <= number < self.num_devices or str(number) != device:
-            raise InvalidSetting(f"there is no device {device!r} in this population of {self.num_devices}")
-        return number
+        try:
+            return self._places[device]
+        except KeyError:
+            raise InvalidSetting(f"there is no device {device!r} in this population of {self.num_devices}") from None
+
+    @cached_property
+    def _places(self) -> dict[DeviceId, int]:
+        return {device: place for place, device in enumerate(self.devices)}
 
     # What devices have
 

@@ -28,6 +28,7 @@ from server_kit.simulation.records import Happening, Point, Run
 from server_kit.simulation.standalone import train_alone
 from server_kit.simulation.training import Trainer
 from server_kit.simulation.training.hardware import Hardware
+from server_kit.simulation.training.workers import leaving_cores_to_workers
 
 if TYPE_CHECKING:
     from server_kit.simulation.population import Population
@@ -132,8 +133,9 @@ class _Simulation:
 
     def run(self) -> Run:
         self.begin()
-        while not self._is_over() and self.step():
-            pass
+        with leaving_cores_to_workers():
+            while not self._is_over() and self.step():
+                pass
         if self._points[-1].progress.round != self.fleet.round:
             self._evaluate()
         return self._run()

@@ -92,8 +92,8 @@ def _use_one_core() -> None:
 
 
 @contextmanager
-def folding_on_one_core() -> Iterator[None]:
-    """While workers hold the cores, whoever folds their results does so on one: more would fight with them."""
+def leaving_cores_to_workers() -> Iterator[None]:
+    """Inside, this thread computes on one core: torch's own threads would fight with the workers, also by waiting."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
