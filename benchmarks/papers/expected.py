@@ -70,6 +70,11 @@ CLAIMS = {
         Claim("covey", "oort_lite", 0.8),
         Claim("covey", "haccs P(y)"),
     ],
+    "haccs_time_all_seeing": [
+        *(Claim("haccs P(y)", other, 0.8) for other in ("random", "tifl", "oort", "oort_lite")),
+        Claim("covey", "haccs P(y)", 0.8),
+        Claim("covey", "haccs P(y)"),
+    ],
     "haccs_dropout": [Claim("haccs P(X|y)", "random", 0.8), Claim("haccs P(X|y)", "tifl", 0.8)],
     "auxo_rotations": [
         Claim("fedyogi + auxo", "fedyogi"),
