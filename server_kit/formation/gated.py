@@ -33,6 +33,8 @@ class Gated:
     inner: Formation
     steps: int = 10
     least_share: float = 0.6
+    least_share_randomised: float = 0.6
+    """The share where answers are randomised: they are so uncertain that a higher one would undo true groups too."""
     deviations: float = 1.0
     asked: int = 32
     pause: int = 50
@@ -85,7 +87,8 @@ class Gated:
             return None
         merged = torch.stack([federation.model(child) for child in children]).mean(dim=0)
         share, error = self._preferring(children, merged, federation)
-        if share - self.deviations * error > self.least_share:
+        least = self.least_share if federation.fleet.candour(2) == 1 else self.least_share_randomised
+        if share - self.deviations * error > least:
             return None
         # Undoing the randomisation of few answers may lead beyond what a share can be.
         found = f"{min(max(share, 0.0), 1.0):.0%} ± {error:.0%}"

@@ -88,11 +88,26 @@ def test_what_randomised_answers_hide_is_taken_out_of_the_verdict():
     for _ in range(6):
         now.round()
     assert len(now.federation.leaves) == 1
-    honest = play(lambda device, models: int(int(device[1:]) < 60), devices=80, least_share=0.7)
+    honest = play(lambda device, models: int(int(device[1:]) < 60), devices=80, least_share_randomised=0.7)
     honest.fleet.honesty = 0.75
     for _ in range(6):
         honest.round()
     assert len(honest.federation.leaves) == 2
+
+
+@pytest.mark.parametrize(("told_least", "leaves"), [(0.6, 2), (0.9, 1)])
+def test_randomised_answers_have_a_bar_of_their_own(told_least, leaves):
+    # A true share of 1, told with p = 3/4 by 80 devices: 1 with a standard error of 0.1.
+    now = play(
+        lambda device, models: int(int(device[1:]) < 60),
+        devices=80,
+        least_share=0.95,
+        least_share_randomised=told_least,
+    )
+    now.fleet.honesty = 0.75
+    for _ in range(6):
+        now.round()
+    assert len(now.federation.leaves) == leaves
 
 
 def test_only_a_few_of_each_child_are_asked():
