@@ -175,7 +175,10 @@ class Runtime:
         if self._kept.phase_of(name) is None:
             if journal.knows(name):
                 return False
-            journal.accept(name, Kind.SUMMARY, order, mechanism, request)
+            try:
+                journal.accept(name, Kind.SUMMARY, order, mechanism, request)
+            except OutOfOrder:
+                return False  # the journal has forgotten it after many rounds, and the ledger has not
         if self._kept.phase_of(name) in UNFINISHED:
             journal.release(name, mechanism, data, request=request, noise=NoiseSource())
         while self._kept.phase_of(name) is not None:
