@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
 import sys
 import threading
 import types
@@ -14,6 +15,7 @@ from device_sdk.errors import KeyUnavailable, WrongKey
 from device_sdk.key_stores import Argon2Cost, FileKeyStore, OsKeyStore, PassphraseKeyStore
 from device_sdk.key_stores.system import SAFE_BACKENDS
 from device_sdk.vault import Vault
+from tests.device_sdk.secret_service import need_programs, secret_service
 
 CHEAP = Argon2Cost(iterations=2, lanes=1, memory_kib=19 * 1024)
 PASSPHRASE = "correct horse battery"
@@ -66,16 +68,34 @@ def offer(monkeypatch):
     return offered
 
 
-def memory_store(offer, tmp_path):
-    offer("keyring.backends.SecretService.Keyring")
-    return OsKeyStore()
+@pytest.fixture
+def system_store(tmp_path, monkeypatch):
+    """The system's own, with a real one behind it."""
+    need_programs()
+    with secret_service(tmp_path / "home", monkeypatch):
+        yield OsKeyStore()
 
 
 STORES = {
-    "os": memory_store,
-    "passphrase": lambda offer, tmp_path: PassphraseKeyStore(lambda: PASSPHRASE, CHEAP),
-    "file": lambda offer, tmp_path: FileKeyStore(tmp_path / "device.key"),
+    "os": lambda request, folder: request.getfixturevalue("system_store"),
+    "passphrase": lambda request, folder: PassphraseKeyStore(lambda: PASSPHRASE, CHEAP),
+    "file": lambda request, folder: FileKeyStore(folder / "device.key"),
 }
+
+
+OPENING = """
+import sys
+from pathlib import Path
+from device_sdk.key_stores import OsKeyStore
+from device_sdk.vault import Vault
+with Vault.open(Path(sys.argv[1]), OsKeyStore()) as vault:
+    print(vault.table("server", "table").get("a").decode())
+"""
+
+
+def opened_by_another(state):
+    """What another process says that opens a vault with the system's key store."""
+    return subprocess.run([sys.executable, "-c", OPENING, str(state)], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("kind", STORES)
@@ -83,8 +103,8 @@ class TestEveryStore:
     """What each kind of store promises."""
 
     @pytest.fixture
-    def store(self, kind, offer, tmp_path):
-        return STORES[kind](offer, tmp_path)
+    def store(self, kind, request, tmp_path):
+        return STORES[kind](request, tmp_path)
 
     def test_a_key_is_found_again(self, store, kind):
         key, parameters = store.create("name")
@@ -118,6 +138,15 @@ class TestEveryStore:
         assert key.hex() not in repr(store)
         with pytest.raises(TypeError):
             pickle.dumps(store)
+
+
+def test_the_systems_store_is_asked_by_another_process_too(system_store, tmp_path):
+    with Vault.open(tmp_path / "state", system_store) as vault:
+        vault.table("server", "table").put("a", b"content")
+        device = vault.device
+    assert opened_by_another(tmp_path / "state").stdout.strip() == "content"
+    system_store.discard(f"{device}-1")
+    assert "does not hold this vault's key" in opened_by_another(tmp_path / "state").stderr
 
 
 @pytest.mark.parametrize("full_name", sorted(SAFE_BACKENDS))
