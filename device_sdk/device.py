@@ -37,7 +37,7 @@ from privacy.ledger import Ledger
 if TYPE_CHECKING:
     from device_sdk.background import BackgroundRun
     from device_sdk.runtime import Runtime
-    from device_sdk.trainers.protocol import Evaluate, Trainer
+    from device_sdk.trainers.protocol import Evaluate, RecordLosses, Trainer
     from device_sdk.trainers.task_in_hand import TaskInHand
     from device_sdk.wire.channel import Channel
     from privacy.budget import PrivacyBudget
@@ -177,16 +177,22 @@ class Device:
         return self._share(mechanism, (features, labels), subject, timeout_seconds)
 
     def tasks(
-        self, *, rounds: int | None = None, timeout_seconds: float | None = None, evaluate: Evaluate | None = None
+        self,
+        *,
+        rounds: int | None = None,
+        timeout_seconds: float | None = None,
+        evaluate: Evaluate | None = None,
+        record_losses: RecordLosses | None = None,
     ) -> Iterator[TaskInHand]:
         """Tasks for a training loop of the app's own; one that is neither submitted nor declined is declined.
 
         `evaluate(weights, between_batches)` says how a model does on the app's records, as an `Evaluation`. With it
         the device answers the server's questions about models, noised and paid for, as far as its policy allows; for
-        a model that is not the app's it raises `ModelMismatch`.
+        a model that is not the app's it raises `ModelMismatch`. `record_losses(weights, between_batches)` says the same
+        for each record, in one order (`RecordEvaluator`): then records can vote for models.
         """
         with self._runtime(timeout_seconds) as runtime:
-            yield from runtime.tasks(Abilities(evaluate=evaluate), rounds)
+            yield from runtime.tasks(Abilities(evaluate=evaluate, record_losses=record_losses), rounds)
 
     def run(self, trainer: Trainer, *, rounds: int | None = None, timeout_seconds: float | None = None) -> int:
         """Take part with `trainer`, until stopped, for a time or some rounds; returns how many updates were sent.

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 from device_sdk.errors import DeviceError
 from device_sdk.question_policy import QuestionPolicy
 from device_sdk.trainers.errors import TrainerError
-from device_sdk.trainers.protocol import Evaluate, Evaluator, ModelChecker, units_of
+from device_sdk.trainers.protocol import (
+    Evaluate,
+    Evaluator,
+    ModelChecker,
+    RecordEvaluator,
+    RecordLosses,
+    units_of,
+)
 from device_sdk.wire.messages import DeclineReason, DeviceLevelTerms, PrivacyTerms
 from device_sdk.wire.task_terms import (
     TRAINABLE,
@@ -65,6 +72,7 @@ class Reason(StrEnum):
     NO_SHARE = "the budget has no part for hiding records one by one: it was made without training='record'"
     KIND = "this app does not answer such questions"
     NO_EVALUATION = "this app does not evaluate models"
+    NO_VOTES = "this app does not evaluate models record by record"
     ONE_MODEL = "its models are all the same"
     ANSWER_COST = "it costs more than an answer may"
     ANSWERS_COST = "it costs more than is left for answers"
@@ -82,6 +90,7 @@ _HEARD = {
     Reason.MODEL_SIZE: DeclineReason.MODEL,
     Reason.OBJECTIVE: DeclineReason.MODEL,
     Reason.NO_EVALUATION: DeclineReason.MODEL,
+    Reason.NO_VOTES: DeclineReason.MODEL,
     Reason.ONE_MODEL: DeclineReason.MODEL,
     Reason.LATE: DeclineReason.NOT_NOW,
     Reason.TOO_MANY_ATTEMPTS: DeclineReason.NOT_NOW,
@@ -135,6 +144,8 @@ class Abilities:
     """Raises `ModelMismatch` for a model that cannot be trained."""
     evaluate: Evaluate | None = None
     """None: questions are declined."""
+    record_losses: RecordLosses | None = None
+    """None: choices by votes are declined."""
 
     @classmethod
     def of(cls, trainer: object) -> Abilities:
@@ -142,6 +153,7 @@ class Abilities:
             units_of(trainer),
             trainer.check_model if isinstance(trainer, ModelChecker) else None,
             trainer.evaluate if isinstance(trainer, Evaluator) else None,
+            trainer.record_losses if isinstance(trainer, RecordEvaluator) else None,
         )
 
 

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from device_sdk.policy import Reason, TaskRefused, check_model, fits
-from device_sdk.wire.messages import QuestionKind
+from device_sdk.wire.messages import ChoiceBy, QuestionKind
 from device_sdk.wire.question_terms import AnswerMechanism, mechanism_of
-from privacy.budget import MICRO, rounded_down
+from privacy.budget import MICRO, PrivacyUnit, rounded_down
 from privacy.errors import InvalidTerms
 from privacy.exact import as_written
 from privacy.ledger.entries import Reserved
 
 if TYPE_CHECKING:
     from device_sdk.policy import Abilities, Gatekeeper
-    from device_sdk.trainers.protocol import Evaluate
+    from device_sdk.trainers.protocol import Evaluate, RecordLosses
     from device_sdk.wire.messages import Question
     from privacy.budget import PrivacyCost
     from privacy.ledger import Ledger
@@ -46,6 +46,7 @@ class QuestionGate:
             mechanism = mechanism_of(question, self.keeper.ledger.budget.relation)
         except InvalidTerms as error:
             raise TaskRefused(Reason.TERMS) from error
+        self._check_unit(mechanism.cost.unit)
         if not booked:
             self._check_cost(mechanism.cost)
         return mechanism
@@ -58,8 +59,20 @@ class QuestionGate:
             QuestionKind.LOSS: policy.loss,
         }[kind]
 
+    def _check_unit(self, unit: PrivacyUnit) -> None:
+        """Refuse to hide single records where the app, or the budget it made, wants the whole device hidden."""
+        if unit is PrivacyUnit.DEVICE:
+            return
+        if self.keeper.policy.unit is PrivacyUnit.DEVICE:
+            raise TaskRefused(Reason.UNIT)
+        if not self.keeper.ledger.budget.renyi_share:
+            raise TaskRefused(Reason.NO_SHARE)
+
     def _check_models(self, question: Question, abilities: Abilities) -> None:
-        evaluation_of(abilities)
+        if question.choice_by is ChoiceBy.VOTES:
+            record_losses_of(abilities)
+        else:
+            evaluation_of(abilities)
         sizes = {model.blob.sha256: model.blob.size_bytes for model in question.models}
         if question.kind is QuestionKind.BEST_MODEL and len(sizes) == 1:
             raise TaskRefused(Reason.ONE_MODEL)
@@ -84,6 +97,13 @@ def evaluation_of(abilities: Abilities) -> Evaluate:
     if abilities.evaluate is None:
         raise TaskRefused(Reason.NO_EVALUATION)
     return abilities.evaluate
+
+
+def record_losses_of(abilities: Abilities) -> RecordLosses:
+    """How the app evaluates models on each record; `TaskRefused` if it does not."""
+    if abilities.record_losses is None:
+        raise TaskRefused(Reason.NO_VOTES)
+    return abilities.record_losses
 
 
 def _micro(epsilon: float) -> int:

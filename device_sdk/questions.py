@@ -13,15 +13,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from device_sdk.errors import OutOfOrder
-from device_sdk.evaluating import Evaluating
+from device_sdk.evaluating import Evaluating, Polling
 from device_sdk.outbox import summary_order
 from device_sdk.policy import Reason, TaskRefused
-from device_sdk.question_gate import PURPOSE, QuestionGate, evaluation_of
+from device_sdk.question_gate import PURPOSE, QuestionGate, evaluation_of, record_losses_of
 from device_sdk.round_record import UNFINISHED, Kind
 from device_sdk.trainers.errors import TrainingStopped
 from device_sdk.wire.codec import decode, encode
 from device_sdk.wire.errors import Cancelled, ConnectionLost
-from device_sdk.wire.messages import Decline, DeclineReason, Question, QuestionKind
+from device_sdk.wire.messages import ChoiceBy, Decline, DeclineReason, Question, QuestionKind
 from privacy.canonical import canonical, parse
 from privacy.errors import BudgetExhausted
 from privacy.randomness import NoiseSource
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from device_sdk.config import DeviceConfig
     from device_sdk.kept import Kept
     from device_sdk.outbox import Outbox
-    from device_sdk.pauses import Pauses
+    from device_sdk.pauses import Pause, Pauses
     from device_sdk.policy import Abilities
     from device_sdk.round_record import Round
     from device_sdk.trainers.errors import EvaluationFailed
@@ -65,6 +65,13 @@ def private_answer(question: Question, evaluations: Sequence[Evaluation]) -> int
             return evaluations[0].correct_share
         case QuestionKind.LOSS:
             return evaluations[0].loss
+
+
+def _found(question: Question, looking: Evaluating | Polling) -> int | float | list[int]:
+    """What the mechanism is to noise: the votes, or one number."""
+    if isinstance(looking, Polling):
+        return looking.of(question.models)
+    return private_answer(question, looking.of(question.models))
 
 
 class Questions:
@@ -123,9 +130,9 @@ class Questions:
         pause = self._pauses.for_work(ends - self._clock())
         try:
             mechanism = self._still_wanted(entry, question, abilities)
-            evaluating = Evaluating(self._channel.download, evaluation_of(abilities), pause)
+            looking = self._looking(question, abilities, pause)
             self._kept.journal.attempt(question.question)
-            self._release(question, mechanism, evaluating.of(question.models))
+            self._release(question, mechanism, _found(question, looking))
         except TaskRefused as refusal:
             self._give_back(question, refusal.reason, session)
         except TrainingStopped:
@@ -134,7 +141,7 @@ class Questions:
             if self._clock() >= ends:
                 self._give_back(question, Reason.LATE, session)
         else:
-            self._send(evaluating.failure)
+            self._send(looking.failure)
 
     def _still_wanted(self, entry: Round, question: Question, abilities: Abilities) -> AnswerMechanism:
         if self._clock() >= entry.accepted_at + question.deadline_seconds:
@@ -143,9 +150,14 @@ class Questions:
             raise TaskRefused(Reason.TOO_MANY_ATTEMPTS)
         return self._gate.admit_again(question, abilities, booked=entry.booking is not None)
 
-    def _release(self, question: Question, mechanism: Mechanism[Any], found: Sequence[Evaluation]) -> None:
+    def _looking(self, question: Question, abilities: Abilities, pause: Pause) -> Evaluating | Polling:
+        if question.choice_by is ChoiceBy.VOTES:
+            return Polling(self._channel.download, record_losses_of(abilities), pause)
+        return Evaluating(self._channel.download, evaluation_of(abilities), pause)
+
+    def _release(self, question: Question, mechanism: Mechanism[Any], answer: int | float | list[int]) -> None:
         """Book, noise and store."""
-        answer, request = private_answer(question, found), self._request(question)
+        request = self._request(question)
         try:
             self._kept.journal.release(question.question, mechanism, answer, request=request, noise=NoiseSource())
         except BudgetExhausted as error:

@@ -71,14 +71,18 @@ class DenseNetwork:
         with np.errstate(all="ignore"):  # as above
             return list(self._backwards(tensors, inputs, labels, 1))
 
-    def evaluation(self, tensors: Tensors, inputs: Floats, labels: NDArray[np.int64]) -> tuple[float, int]:
-        """The sum of the records' cross-entropy, and how many are right; an unknown label is wrong and adds nothing."""
+    def evaluation(
+        self, tensors: Tensors, inputs: Floats, labels: NDArray[np.int64]
+    ) -> tuple[Floats, NDArray[np.bool_]]:
+        """Each record's cross-entropy, and whether it is right; an unknown label is wrong and costs nothing."""
+        found, right = np.zeros(len(labels), np.float32), np.zeros(len(labels), np.bool_)
         with np.errstate(all="ignore"):  # as above
             logits = self.logits(tensors, inputs)[-1]
             rows = np.flatnonzero((labels >= 0) & (labels < self.num_classes))
             logits, labels = logits[rows] - logits[rows].max(axis=1, keepdims=True), labels[rows]
-            losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(rows)), labels]
-            return float(losses.sum(dtype=np.float64)), int((logits.argmax(axis=1) == labels).sum())
+            found[rows] = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(rows)), labels]
+            right[rows] = logits.argmax(axis=1) == labels
+        return found, right
 
     def _backwards(
         self, tensors: Tensors, inputs: Floats, labels: NDArray[np.int64], divisor: int

@@ -5,7 +5,7 @@ device.run(NumpyTrainer(inputs, labels))
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -96,22 +96,33 @@ class NumpyTrainer:
 
     def evaluate(self, weights: Weights, between_batches: BetweenBatches = go_on) -> Evaluation:
         """How the model at `weights` does on all records."""
-        shapes = in_order({name: tensor.shape for name, tensor in weights.items()})
-        network = self._network(shapes)
-        tensors = unflattened(flat_weights(weights, shapes), shapes)
         loss, right = 0.0, 0
-        for start in range(0, len(self._labels), _EVALUATED_AT_ONCE):
-            between_batches()
-            some = slice(start, start + _EVALUATED_AT_ONCE)
-            inputs = self._inputs[some].astype(np.float32, copy=False)
-            more_loss, more_right = network.evaluation(tensors, inputs, self._labels[some])
-            loss, right = loss + more_loss, right + more_right
+        for losses, are_right in self._evaluated(weights, between_batches):
+            loss, right = loss + float(losses.sum(dtype=np.float64)), right + int(are_right.sum())
         records = len(self._labels)
         return Evaluation(loss / records, right / records) if records else NO_RECORDS
+
+    def record_losses(self, weights: Weights, between_batches: BetweenBatches = go_on) -> NDArray[np.float32]:
+        """The cross-entropy of the model at `weights` on each record."""
+        found = [losses for losses, _ in self._evaluated(weights, between_batches)]
+        return np.concatenate([np.empty(0, np.float32), *found])
 
     def check_model(self, shapes: Shapes) -> None:
         """Refuse a model that is no stack of dense layers for these records."""
         self._network(in_order(shapes))
+
+    def _evaluated(
+        self, weights: Weights, between_batches: BetweenBatches
+    ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
+        """Of some records at a time the losses, and whether they are right."""
+        shapes = in_order({name: tensor.shape for name, tensor in weights.items()})
+        network = self._network(shapes)
+        tensors = unflattened(flat_weights(weights, shapes), shapes)
+        for start in range(0, len(self._labels), _EVALUATED_AT_ONCE):
+            between_batches()
+            some = slice(start, start + _EVALUATED_AT_ONCE)
+            inputs = self._inputs[some].astype(np.float32, copy=False)
+            yield network.evaluation(tensors, inputs, self._labels[some])
 
     def _network(self, shapes: Shapes) -> DenseNetwork:
         network = DenseNetwork.of(shapes, self._layers)

@@ -3,7 +3,8 @@
 A trainer holds the device's records and its own way of computing. What it returns is private: the runtime
 clips, noises and books it as a whole (device level). A trainer that can also train in noised steps (record
 level) is a `RecordLevelTrainer` and hands its records to `privacy.mechanisms.dp_sgd`, which books the steps
-before it reads a single record. One that can tell how well a model does is an `Evaluator`; that is private too.
+before it reads a single record. One that can tell how well a model does is an `Evaluator`, and for each record a
+`RecordEvaluator`; that is private too.
 
 The settings mean exactly what they mean in simulation (`server_kit.local_task`).
 """
@@ -34,6 +35,8 @@ BetweenBatches = Callable[[], None]
 
 Evaluate = Callable[["Weights", BetweenBatches], "Evaluation"]
 """`Evaluator.evaluate`, or a function of the app's own."""
+RecordLosses = Callable[["Weights", BetweenBatches], "NDArray[np.floating[Any]]"]
+"""`RecordEvaluator.record_losses`, or a function of the app's own."""
 
 
 def go_on() -> None:
@@ -120,6 +123,18 @@ class Evaluator(Protocol):
 
     def evaluate(self, weights: Weights, between_batches: BetweenBatches) -> Evaluation:
         """Evaluate the model at `weights`, which are left alone, on all records; nothing is trained."""
+
+
+@runtime_checkable
+class RecordEvaluator(Protocol):
+    """Can also say how a model does on each record, so that records can vote for models."""
+
+    def record_losses(self, weights: Weights, between_batches: BetweenBatches) -> NDArray[np.floating[Any]]:
+        """The loss of the model at `weights` on each record, in the same order for every model; nothing is trained.
+
+        A record's loss must depend on no other record, or its vote would not be its own: then the privacy of a choice
+        by votes would not hold.
+        """
 
 
 @runtime_checkable

@@ -21,7 +21,7 @@ from device_sdk.trainers.descent import Descent
 from device_sdk.trainers.errors import ModelMismatch, TrainingFailed
 from device_sdk.trainers.named_tensors import flat_mask, flat_weights
 from device_sdk.trainers.protocol import BetweenBatches, Evaluation, LocalUpdate, TrainingSettings, go_on
-from device_sdk.trainers.torch_evaluation import evaluated
+from device_sdk.trainers.torch_evaluation import evaluated, record_losses
 from device_sdk.trainers.torch_generators import GeneratorsAside
 from device_sdk.trainers.torch_records import records_of
 from privacy.key_stream import KeyStream
@@ -106,6 +106,12 @@ class TorchTrainer:
         model = self._at(weights)
         with self._generators.while_training_on(next(model.parameters()).device):
             return evaluated(model.eval(), self._loss, self._records, between_batches)
+
+    def record_losses(self, weights: Weights, between_batches: BetweenBatches = go_on) -> NDArray[np.float32]:
+        """The loss of the model at `weights`, in evaluation mode, on each record; it must not mix records."""
+        model = self._at(weights)
+        with self._generators.while_training_on(next(model.parameters()).device):
+            return record_losses(model.eval(), self._loss, self._records, between_batches)
 
     def check_model(self, shapes: Shapes) -> None:
         """Refuse tensors that are not the trainable parameters of the app's model."""

@@ -8,6 +8,7 @@ from typing import Any
 from device_sdk.wire.errors import InvalidInvitation, MalformedMessage, TooLarge
 from device_sdk.wire.invitation import Address
 from device_sdk.wire.messages import (
+    ChoiceBy,
     Delivery,
     EnrolmentReply,
     LocalObjective,
@@ -75,6 +76,8 @@ def _check_question(question: Question) -> None:
         raise MalformedMessage("a choice needs several models, any other question one; the message was not used")
     if (question.loss_bound is not None) != (question.kind is QuestionKind.LOSS):
         raise MalformedMessage("a question about a loss needs its bound, and no other has one; it was not used")
+    if question.choice_by is not ChoiceBy.RESPONSE and question.kind is not QuestionKind.BEST_MODEL:
+        raise MalformedMessage("only a choice can be made by votes; the message was not used")
 
 
 def _check_objective(objective: LocalObjective) -> None:

@@ -41,12 +41,14 @@ class ProtocolVersion:
     """Another major version is refused; a newer minor one only adds what an older one may ignore."""
 
     major: int = 1
-    minor: int = 1
+    minor: int = 2
 
 
 THIS_VERSION = ProtocolVersion()
 FIRST_WITH_QUESTIONS = ProtocolVersion(1, 1)
 """A device that said hello with less would not understand a `Question`, and leave it unanswered."""
+FIRST_WITH_VOTES = ProtocolVersion(1, 2)
+"""A device that said hello with less would answer by randomised response, and pay for what nobody takes."""
 
 
 class Relation(StrEnum):
@@ -86,14 +88,25 @@ class DeclineReason(IntEnum):
 
 
 class QuestionKind(IntEnum):
-    """What a server may ask about models, beside training. Every answer is one release for the whole device."""
+    """What a server may ask about models, beside training. Every answer is one release."""
 
     BEST_MODEL = 1
-    """Which of at least two models has the least loss on the device's records: its index, by randomised response."""
+    """Which of at least two models does best on the device's records: its index, told as `ChoiceBy` says."""
     ACCURACY = 2
     """The share of its records that the one model gets right: a noised number in [0, 1]."""
     LOSS = 3
     """The one model's mean loss on its records: a noised number in [0, `loss_bound`]."""
+
+
+class ChoiceBy(IntEnum):
+    """How a device chooses between models, and whom that hides."""
+
+    RESPONSE = 0
+    """The model with the least mean loss, by randomised response: hides all that the device holds."""
+    VOTES = 1
+    """The model with the least loss on most records, each of which has one vote: hides any one of them."""
+    UNKNOWN = (1 << 32) - 1
+    """What a newer version may have added: never sent, and declined."""
 
 
 class GoodbyeReason(IntEnum):
@@ -350,9 +363,9 @@ class Task:
 class Question:
     """What do you make of these models? Pushed; answered between tasks by a `SummaryHeader` about it, or declined.
 
-    An answer depends on everything that the device holds, so it is released at the unit DEVICE, and costs `epsilon`
-    whatever the data: one record more or less may turn an accuracy of 0 into 1 where there are few, and a choice
-    always. `device_sdk.wire.question_terms` has the mechanisms.
+    An answer depends on everything that the device holds, and costs `epsilon` whatever the data. It is released at the
+    unit DEVICE: one record more or less may turn an accuracy of 0 into 1 where there are few, and a choice always. Only
+    a choice by votes is released at the unit RECORD. `device_sdk.wire.question_terms` has the mechanisms.
     """
 
     question: str
@@ -366,6 +379,8 @@ class Question:
     """From its arrival: a later answer is not given."""
     loss_bound: float | None = None
     """For LOSS alone: a greater loss counts as this much."""
+    choice_by: ChoiceBy = ChoiceBy.RESPONSE
+    """For BEST_MODEL alone: which mechanism answers."""
 
 
 @dataclass(frozen=True)

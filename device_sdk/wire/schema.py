@@ -172,6 +172,7 @@ FIELDS: Mapping[type, Mapping[str, Kind]] = {
         "epsilon": _EXACT,
         "deadline_seconds": Real(0.0, _WEEK_SECONDS, above_least=True),
         "loss_bound": Optional(Real(0.0, 1e9, above_least=True)),
+        "choice_by": Choice(m.ChoiceBy, unknown=m.ChoiceBy.UNKNOWN),
     },
     m.Decline: {"task": _TASK, "reason": Choice(m.DeclineReason, unknown=m.DeclineReason.NOT_NOW)},
     m.CohortsChanged: {"cohorts": nested(m.Cohorts)},

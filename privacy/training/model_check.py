@@ -89,6 +89,20 @@ def check_behaviour(model: nn.Module, loss: PerRecordLoss, like: Batch) -> None:
             )
 
 
+def check_records_apart(model: nn.Module, loss: PerRecordLoss, like: Batch) -> None:
+    """Refuse a model, in the mode it is in, that computes the loss on one record from others as well."""
+    place = next(model.parameters()).device
+    batch, other = (made_up_batch(like, 3, start).to(place) for start in (0, 3))
+    exchanged = Batch(_with_second_of(batch.inputs, other.inputs), _with_second_of(batch.targets, other.targets))
+    with torch.no_grad(), torch.autocast(place.type, enabled=False):
+        before, after = (loss(model(each.inputs), each.targets)[[0, 2]] for each in (batch, exchanged))
+    if not torch.allclose(before, after, rtol=_TOLERANCE, atol=_NOTHING, equal_nan=True):
+        raise UnsupportedModel(
+            "exchanging one record changes the losses of others, so no record has a vote of its own; "
+            "compute every record from itself alone; nothing was booked"
+        )
+
+
 def _check_unchanged(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     for name, tensor in _state(model):
         if not torch.equal(tensor, state[name]):

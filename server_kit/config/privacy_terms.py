@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from device_sdk.wire.messages import DeviceLevelTerms, PrivacyTerms, RecordLevelTerms, Relation
+from device_sdk.wire.messages import ChoiceBy, DeviceLevelTerms, PrivacyTerms, RecordLevelTerms, Relation
+from device_sdk.wire.question_terms import choice_mechanism
 from privacy.budget import NeighbouringRelation, PrivacyCost, PrivacyUnit
 from privacy.errors import InvalidTerms
 from privacy.mechanisms.bounded_scalar import BoundedScalar
 from privacy.mechanisms.clipped_update import ClippedUpdate
 from privacy.mechanisms.dp_sgd import DpSgd
 from privacy.mechanisms.label_histogram import LabelHistogram
-from privacy.mechanisms.randomized_response import RandomizedResponse
 from server_kit.config.checking import exact, require, within_unit
 from server_kit.errors import InvalidSetting
 
 if TYPE_CHECKING:
+    from device_sdk.wire.question_terms import ChoiceMechanism
     from server_kit.config.tables import Training
 
 _GRID_BITS = {"record": 8, "device": 17}
@@ -53,6 +54,9 @@ class Privacy:
     """Where the preset asks for one."""
     choice_epsilon: str | float = "0.25"
     """What a choice between models costs a device, where the preset asks for one."""
+    choice_by: Literal["response", "votes"] | None = None
+    """How it is told: by randomised response, which hides the whole device, or by a vote of its records, which hides
+    one record and is seldom wrong; by default votes at level "record" and response at level "device"."""
     evaluation_epsilon: str | float = "0.25"
     """What it costs a device to say how well a model does, where the server has no data of its own."""
 
@@ -69,6 +73,12 @@ class Privacy:
         within_unit(str(self.sampling_rate), "sampling_rate")
         if self.grid_bits is None:
             object.__setattr__(self, "grid_bits", _GRID_BITS[self.level])
+        if self.choice_by is None:
+            object.__setattr__(self, "choice_by", "votes" if self.level == "record" else "response")
+        require(
+            (self.choice_by, self.level) != ("votes", "device"),
+            "votes hide records and not devices; use choice_by = 'response' at level 'device'",
+        )
         require(8 <= self.grid <= 24, f"grid_bits must lie within 8 and 24, got {self.grid_bits}")
 
     @property
@@ -102,7 +112,16 @@ class Privacy:
 
     def choice_cost(self) -> PrivacyCost:
         """What one choice between models costs."""
-        return RandomizedResponse(2, self.choice_epsilon, self._relation).cost
+        return self.choice_mechanism(2).cost
+
+    def choice_mechanism(self, num_choices: int) -> ChoiceMechanism:
+        """How a choice among so many is told."""
+        return choice_mechanism(self.chosen_by, num_choices, str(self.choice_epsilon), self._relation)
+
+    @property
+    def chosen_by(self) -> ChoiceBy:
+        """How a choice is told, as questions say it."""
+        return ChoiceBy.VOTES if self.choice_by == "votes" else ChoiceBy.RESPONSE
 
     def evaluation_cost(self) -> PrivacyCost:
         """What one noised score costs."""

@@ -55,6 +55,8 @@ _SAMPLE = """\
 # Asked for where the preset wants them: one histogram of a device's labels, a choice between models, a score.
 # histogram = {{ labels = 10, epsilon = "1" }}
 # choice_epsilon = "0.25"
+# Told by "votes" of a device's records, which hides any one of them, or by randomised "response", which hides all.
+# choice_by = "{choice_by}"
 # evaluation_epsilon = "0.25"
 
 [policy]
@@ -105,10 +107,10 @@ _SAMPLE = """\
 
 
 _LEVELS = {
-    "record": ('# level = "record"\n# noise_multiplier = "2"', 8),
-    "device": ('level = "device"\nnoise_multiplier = "12"', 17),
+    "record": ('# level = "record"\n# noise_multiplier = "2"', 8, "votes"),
+    "device": ('level = "device"\nnoise_multiplier = "12"', 17, "response"),
 }
-"""What is protected, and noise with which a device has budget for about fifty rounds."""
+"""What is protected, noise with which a device has budget for about fifty rounds, and defaults that go with it."""
 
 
 def sample_settings(
@@ -131,10 +133,11 @@ def sample_settings(
         "status": f"127.0.0.1:{status_port}",
         "hosts": named,
     }
-    privacy, grid_bits = _LEVELS[level]
+    privacy, grid_bits, choice_by = _LEVELS[level]
     return _SAMPLE.format(
         privacy=privacy,
         grid_bits=grid_bits,
+        choice_by=choice_by,
         federation=_lines(
             federation,
             {

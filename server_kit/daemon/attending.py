@@ -41,7 +41,7 @@ class Attending:
         hello = decode_from_device(await self._first(context))
         if not isinstance(hello, Hello):
             raise Refused(ErrorCode.OUT_OF_ORDER, "a stream begins with a hello; this one did not")
-        stream = self.streams.open(device)
+        stream = self.streams.open(device, hello.version)
         heard = _Heard(self.messages_at_once, self.messages_a_second)
         try:
             # The desk hears of the end of a device's last stream before it hears of the next.

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from device_sdk.wire.codec import decode, encode
-from device_sdk.wire.messages import GoodbyeReason, RenewalReply, RenewalRequest
+from device_sdk.wire.messages import GoodbyeReason, Question, RenewalReply, RenewalRequest
+from device_sdk.wire.question_terms import understood_since
 from device_sdk.wire.services import FEDERATION
 from server_kit.daemon.attending import Attending
 from server_kit.daemon.authority import DEVICE_LIFETIME
@@ -111,13 +112,17 @@ class Gateway:
             self._shown.replace(certificate)
 
     def push(self, device: DeviceId, message: ServerMessage) -> bool:
-        """Send a message over a device's stream; False if it has none, and then the message is the caller's again.
+        """Send a message over a device's stream; False if it has none, or its version would not understand.
+
+        Then the message is the caller's again.
 
         True means "on its way". What is under way when a connection breaks is lost; at its next check-in the
         device is given it again.
         """
         stream = self._attending.streams.find(device)
         if stream is None or self._loop.loop.is_closed():
+            return False
+        if isinstance(message, Question) and stream.version < understood_since(message):
             return False
         body = self._enclosures.encoded(device, message)
         self._loop.soon(stream.put_encoded, body, is_last(message))

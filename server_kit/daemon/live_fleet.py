@@ -14,11 +14,11 @@ import torch
 
 from device_sdk.wire.codec import encode
 from device_sdk.wire.messages import Cohorts, CohortsChanged, Feedback, QuestionKind, Split, Task
+from device_sdk.wire.question_terms import candour_of
 from privacy.budget import NeighbouringRelation
 from privacy.errors import InvalidTerms
 from privacy.mechanisms.feature_histogram import FeatureHistogram
 from privacy.mechanisms.label_histogram import LabelHistogram
-from privacy.mechanisms.randomized_response import RandomizedResponse
 from server_kit.daemon.questions import Asked
 from server_kit.errors import InvalidSetting
 from server_kit.interfaces import CheckIn
@@ -95,13 +95,13 @@ class LiveFleet:
         if len({reference.blob.sha256 for reference in references}) < len(references):
             # Models that are the same leave nothing to choose.
             return {}
-        asked = Asked(QuestionKind.BEST_MODEL, references, str(self.privacy.choice_epsilon))
+        epsilon, choice_by = str(self.privacy.choice_epsilon), self.privacy.chosen_by
+        asked = Asked(QuestionKind.BEST_MODEL, references, epsilon, choice_by=choice_by)
         answers = self.questions.ask(devices, asked, self.patience_seconds)
         return {device: int(answer) for device, answer in answers.items()}
 
     def candour(self, options: int) -> float:
-        relation = NeighbouringRelation(self.privacy.relation.value)
-        return RandomizedResponse(options, str(self.privacy.choice_epsilon), relation).probability_of_truth
+        return candour_of(self.privacy.choice_mechanism(options))
 
     def tell(self, answers: Sequence[Answer], leaves: Sequence[CohortId]) -> None:
         del leaves

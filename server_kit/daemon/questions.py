@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from device_sdk.wire.errors import PayloadMismatch
-from device_sdk.wire.messages import Question, QuestionKind, SummaryHeader, Term
+from device_sdk.wire.messages import ChoiceBy, Question, QuestionKind, SummaryHeader, Term
 from device_sdk.wire.question_terms import mechanism_of, read_answer
 from privacy.budget import NeighbouringRelation
 
@@ -37,13 +37,14 @@ class Asked:
     loss_bound: float | None = None
     occasion: str = ""
     """Tells apart what would be the same question otherwise, such as the same models in another round."""
+    choice_by: ChoiceBy = ChoiceBy.RESPONSE
 
     @property
     def name(self) -> str:
         """Of the question, the same for every device; it follows from what is asked."""
         bound = "" if self.loss_bound is None else repr(self.loss_bound)
         named = [
-            self.kind.name,
+            self.kind.name if self.choice_by is ChoiceBy.RESPONSE else f"{self.kind.name} by {self.choice_by.name}",
             self.epsilon,
             bound,
             self.occasion,
@@ -52,7 +53,16 @@ class Asked:
         return hashlib.sha256("\n".join(named).encode()).hexdigest()[:32]
 
     def to(self, device: DeviceId, deadline_seconds: float) -> Question:
-        return Question(self.name, device, self.kind, self.models, self.epsilon, deadline_seconds, self.loss_bound)
+        return Question(
+            self.name,
+            device,
+            self.kind,
+            self.models,
+            self.epsilon,
+            deadline_seconds,
+            self.loss_bound,
+            self.choice_by,
+        )
 
 
 def loss_of(model: ModelReference, epsilon: str) -> Asked:

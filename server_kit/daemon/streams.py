@@ -9,10 +9,10 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from device_sdk.wire.codec import encode_from_server
-from device_sdk.wire.messages import ComeBack, Goodbye, GoodbyeReason
+from device_sdk.wire.messages import THIS_VERSION, ComeBack, Goodbye, GoodbyeReason
 
 if TYPE_CHECKING:
-    from device_sdk.wire.messages import DeviceId, ServerMessage, Welcome
+    from device_sdk.wire.messages import DeviceId, ProtocolVersion, ServerMessage, Welcome
 
 _MOST_WAITING = 32
 
@@ -23,9 +23,10 @@ def is_last(message: ServerMessage) -> bool:
 
 
 class Stream:
-    """What waits to be sent to one device. Lives on the event loop."""
+    """What waits to be sent to one device, which said hello with a `version`. Lives on the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: ProtocolVersion = THIS_VERSION) -> None:
+        self.version = version
         self._waiting: asyncio.Queue[tuple[bytes, bool]] = asyncio.Queue()
         self._early: list[tuple[bytes, bool]] | None = []
         self._closed = False
@@ -69,11 +70,11 @@ class Streams:
     def devices(self) -> set[DeviceId]:
         return set(self._open)
 
-    def open(self, device: DeviceId) -> Stream:
+    def open(self, device: DeviceId, version: ProtocolVersion = THIS_VERSION) -> Stream:
         """A stream for a device; one that it had before is told goodbye."""
         if (before := self._open.get(device)) is not None:
             before.put(Goodbye(GoodbyeReason.REPLACED))
-        stream = self._open[device] = Stream()
+        stream = self._open[device] = Stream(version)
         return stream
 
     def close(self, device: DeviceId, stream: Stream) -> bool:

@@ -12,14 +12,15 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from device_sdk.affinity import AffinityRecord, Exploration, Feedback
+from device_sdk.wire.question_terms import candour_of, choice_mechanism
 from privacy.budget import NeighbouringRelation
-from privacy.mechanisms import RandomizedResponse, VotedChoice
+from privacy.mechanisms import VotedChoice
 from privacy.randomness import NoiseSource, SeededSource
 from server_kit.cohort_tree import distance
 from server_kit.errors import InvalidSetting
@@ -41,6 +42,7 @@ from server_kit.simulation.training.bench import Bench
 from server_kit.simulation.voting import votes
 
 if TYPE_CHECKING:
+    from device_sdk.wire.question_terms import ChoiceMechanism
     from server_kit.local_task import LocalTask
     from server_kit.simulation.population import Population
     from server_kit.simulation.privacy_terms import SpendingPlan
@@ -277,34 +279,30 @@ class SimulatedFleet:
     def choices(self, devices: Sequence[DeviceId], models: torch.Tensor) -> Mapping[DeviceId, int]:
         if not devices:
             return {}
-        best = self.best_models(devices, models)
         if not self.is_private:
             self.tally.bytes_down += len(devices) * models.numel() * _BYTES
         if self.privacy is None or self.is_private:
-            return dict(zip(devices, best, strict=True))
+            return dict(zip(devices, self.best_models(devices, models), strict=True))
+        able = [device for device in devices if self.chosen.get(device, 0) < self.privacy.terms.most_choices]
         mechanism = self._choosing(len(models))
-        told = {}
-        for device, choice in zip(devices, best, strict=True):
-            number = self.chosen.get(device, 0) + 1
-            if number > self.privacy.terms.most_choices:
-                continue
-            self.chosen[device] = number
-            noise = NoiseSource(SeededSource(f"simulated choice:{self.seed}:{device}:{number}"))
-            answer = (
-                mechanism.answer(self._votes(device, models), noise)
-                if isinstance(mechanism, VotedChoice)
-                else mechanism.answer(choice, noise)
-            )
-            told[device] = mechanism.decode(answer.payload)
+        if isinstance(mechanism, VotedChoice):
+            return {device: self._told(mechanism, device, self._votes(device, models)) for device in able}
+        best = self.best_models(able, models) if able else []
+        return {device: self._told(mechanism, device, choice) for device, choice in zip(able, best, strict=True)}
+
+    def _told(self, mechanism: Any, device: DeviceId, found: int | list[int]) -> int:
+        """What a device tells of its choice; it is counted."""
+        self.chosen[device] = number = self.chosen.get(device, 0) + 1
+        noise = NoiseSource(SeededSource(f"simulated choice:{self.seed}:{device}:{number}"))
+        told: int = mechanism.decode(mechanism.answer(found, noise).payload)
         return told
 
-    def _choosing(self, options: int) -> RandomizedResponse | VotedChoice:
+    def _choosing(self, options: int) -> ChoiceMechanism:
         """How a choice among so many is told under the terms."""
         if self.privacy is None:
             raise InvalidSetting("without privacy terms a choice is told as it is; nothing was noised")
-        relation = NeighbouringRelation(self.privacy.terms.relation)
-        chosen_by = VotedChoice if self.privacy.terms.choice_by == "votes" else RandomizedResponse
-        return chosen_by(options, self.privacy.choice_epsilon, relation)
+        terms, epsilon = self.privacy.terms, str(self.privacy.choice_epsilon)
+        return choice_mechanism(terms.chosen_by, options, epsilon, NeighbouringRelation(terms.relation))
 
     def _votes(self, device: DeviceId, models: torch.Tensor) -> list[int]:
         return votes(self._bench, models, self.population.samples(device, "train", self.round))
@@ -314,9 +312,7 @@ class SimulatedFleet:
         return Bench(self.trainer.spec)
 
     def candour(self, options: int) -> float:
-        mechanism = None if self.privacy is None else self._choosing(options)
-        # How often a vote goes wrong depends on the records, and is not known.
-        return mechanism.probability_of_truth if isinstance(mechanism, RandomizedResponse) else 1.0
+        return 1.0 if self.privacy is None else candour_of(self._choosing(options))
 
     @contextlib.contextmanager
     def in_private(self) -> Iterator[None]:

@@ -11,6 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
+from device_sdk.wire.messages import ChoiceBy
 from privacy.accounting import epsilon_spent
 from privacy.accounting.planning import noise_for
 from privacy.budget import NeighbouringRelation, PrivacyCost, PrivacyUnit, SampledGaussian
@@ -33,7 +34,7 @@ class PrivacyTerms:
     choice between models in each round, or for `choices` of them, at `choice_epsilon` each if it asks for those;
     then a device takes part no more. Record level: DP-SGD with Poisson batches. Device level: the update is clipped
     and noised as a whole. Losses are never told. `choice_by` "response" hides a device's choice as a whole; "votes"
-    gives each record a vote, which hides records and is seldom wrong.
+    gives each record a vote, which hides records and is seldom wrong: the default where records are hidden.
     """
 
     unit: Literal["record", "device"] = "record"
@@ -44,7 +45,7 @@ class PrivacyTerms:
     relation: Literal["replace", "add_remove"] = "replace"
     choice_epsilon: float = 0.0
     choices: int | None = None
-    choice_by: Literal["response", "votes"] = "response"
+    choice_by: Literal["response", "votes"] | None = None
 
     @property
     def most_choices(self) -> int:
@@ -59,6 +60,12 @@ class PrivacyTerms:
 
         if self.choice_by == "votes" and self.unit == "device":
             raise InvalidSetting("votes hide records and not devices; use choice_by = 'response'; nothing was started")
+
+    @property
+    def chosen_by(self) -> ChoiceBy:
+        """How a choice is told."""
+        votes = self.unit == "record" if self.choice_by is None else self.choice_by == "votes"
+        return ChoiceBy.VOTES if votes else ChoiceBy.RESPONSE
 
     def plan(self, strategy: Strategy, task: LocalTask, records: Collection[int]) -> SpendingPlan:
         """The noise with which devices of all these numbers of records keep their budget."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_sdk.evaluating import Evaluating
+from device_sdk.evaluating import Evaluating, Polling
 from device_sdk.policy import Reason, TaskRefused
 from device_sdk.questions import private_answer
 from device_sdk.trainers import Evaluation, EvaluationFailed, InvalidSettings, ModelMismatch
@@ -120,6 +120,60 @@ def test_what_may_pass_is_left_to_another_try(error):
 
     with pytest.raises(type(error)):
         Evaluating(fails, lambda weights, between_batches: GOOD, go_on).of(REFERENCES)
+
+
+def votes_of(losses, order=(0, 1, 2)):
+    """The votes of records that lose so much with the model of each number."""
+    rows = [np.array(row, dtype=np.float32) for row in losses]
+    polling = Polling(download, lambda weights, between_batches: rows[int(weights["w"][0])], go_on)
+    return polling.of([REFERENCES[place] for place in order]), polling.failure
+
+
+def test_each_record_votes_for_the_model_that_loses_least_on_it():
+    nan, inf = math.nan, math.inf
+    rows = [
+        [3.0, 1.0, 1.0, nan, nan, inf, inf],
+        [2.0, 1.0, 2.0, 5.0, nan, nan, inf],
+        [1.0, 1.0, 0.0, 5.0, nan, 7.0, inf],
+    ]
+    assert votes_of(rows) == ([2, 0, 2, 1, 0, 2, 0], None)
+
+
+@given(
+    rows=st.integers(0, 6).flatmap(
+        lambda n: st.lists(st.lists(st.floats(width=32), min_size=n, max_size=n), min_size=3, max_size=3)
+    )
+)
+def test_votes_are_counted_as_the_least_of_each_column_would_be(rows):
+    table = np.array(rows, dtype=np.float32)
+    assert votes_of(rows) == (np.where(np.isnan(table), np.inf, table).argmin(axis=0).tolist(), None)
+
+
+def test_a_model_that_stands_twice_has_its_votes_once():
+    assert votes_of([[1.0, 3.0], [2.0, 2.0], [0.0, 0.0]], (0, 1, 0, 1)) == ([0, 1], None)
+
+
+def test_a_device_without_records_has_no_votes():
+    assert votes_of([[], [], []]) == ([], None)
+
+
+@pytest.mark.parametrize("wrong", [[1.0], [[1.0, 2.0]], 1.0, None], ids=["fewer", "a table", "a number", "nothing"])
+def test_losses_that_are_not_one_a_record_leave_the_answer_to_chance(wrong):
+    rows = iter([[1.0, 2.0], wrong, [1.0, 2.0]])
+    polling = Polling(download, lambda weights, between_batches: next(rows), go_on)  # type: ignore[arg-type, return-value]
+    assert polling.of(REFERENCES) == []
+    assert isinstance(polling.failure, EvaluationFailed)
+    assert next(rows, None) is None, "all models are looked at, whichever failed"
+
+
+@pytest.mark.parametrize("error", [ModelMismatch("not mine"), InvalidSettings("not so")])
+def test_votes_about_a_model_of_another_app_are_refused(error):
+    def losses(weights, between_batches):
+        raise error
+
+    with pytest.raises(TaskRefused) as refusal:
+        Polling(download, losses, go_on).of(REFERENCES)
+    assert refusal.value.reason is Reason.MODEL
 
 
 @given(losses=st.lists(st.floats(), min_size=2, max_size=8))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from device_sdk.question_policy import QuestionPolicy
 from device_sdk.trainers import Evaluation, ModelMismatch
 from device_sdk.wire.messages import (
     Blob,
+    ChoiceBy,
     DeclineReason,
     Dtype,
     ModelReference,
@@ -23,7 +25,8 @@ from device_sdk.wire.messages import (
     TensorSpec,
 )
 from device_sdk.wire.question_terms import mechanism_of
-from privacy import Ledger, LedgerKeys, PrivacyBudget, RandomizedResponse, Request
+from privacy import Ledger, LedgerKeys, PrivacyBudget, PrivacyUnit, RandomizedResponse, Request
+from privacy.mechanisms import VotedChoice
 
 DEVICE, SERVER = "0123456789abcdef" * 2, "covey-server"
 TENSORS = (TensorSpec("w", Dtype.F32, (3, 2)), TensorSpec("b", Dtype.F32, (3,)))
@@ -31,7 +34,11 @@ ONE, OTHER = (ModelReference(1, Blob(bytes([number]) * 32, 1000), TENSORS) for n
 CHOICE = Question("q-1", DEVICE, QuestionKind.BEST_MODEL, (ONE, OTHER), "1/2", 60.0)
 ACCURACY = replace(CHOICE, kind=QuestionKind.ACCURACY, models=(ONE,))
 LOSS = replace(ACCURACY, kind=QuestionKind.LOSS, loss_bound=4.0)
-ABLE = Abilities(evaluate=lambda weights, between_batches: Evaluation(0.0, 1.0))
+VOTES = replace(CHOICE, choice_by=ChoiceBy.VOTES)
+ABLE = Abilities(
+    evaluate=lambda weights, between_batches: Evaluation(0.0, 1.0),
+    record_losses=lambda weights, between_batches: np.zeros(3),
+)
 
 
 def of_another_model(shapes):
@@ -78,6 +85,10 @@ REFUSED = [
     (Reason.KIND, CHOICE, {"best_model": False}),
     (Reason.KIND, ACCURACY, {"accuracy": False}),
     (Reason.NO_EVALUATION, CHOICE, {"abilities": Abilities()}),
+    (Reason.NO_VOTES, VOTES, {"abilities": replace(ABLE, record_losses=None)}),
+    (Reason.NO_SHARE, VOTES, {}),  # its budget hides the whole device
+    (Reason.KIND, VOTES, {"best_model": False}),
+    (Reason.TERMS, replace(CHOICE, choice_by=ChoiceBy.UNKNOWN), {}),
     (Reason.ONE_MODEL, replace(CHOICE, models=(ONE, ONE)), {}),
     (Reason.MODEL, CHOICE, {"abilities": replace(ABLE, check_model=of_another_model)}),
     (Reason.MODEL, replace(ACCURACY, models=(WHOLE,)), {}),
@@ -94,6 +105,39 @@ REFUSED = [
 @pytest.mark.parametrize(("reason", "question", "policy"), REFUSED, ids=[reason.name for reason, *_ in REFUSED])
 def test_a_question_is_refused_for_its_reason(gate, reason, question, policy):
     assert verdict(gate, question, **policy) is reason
+
+
+@pytest.fixture
+def record_gate(tmp_path):
+    budget = PrivacyBudget(epsilon=8, delta=1e-6, training=PrivacyUnit.RECORD, pure_epsilon=2)
+    with Ledger.open(tmp_path / "records", LedgerKeys.generate(), budget) as ledger:
+        yield QuestionGate(Gatekeeper(DEVICE, SERVER, Policy(), ledger, lambda name: False))
+
+
+def test_records_may_vote_where_the_budget_hides_records(record_gate):
+    assert record_gate.admit(VOTES, ABLE) == VotedChoice(2, "1/2")
+    assert record_gate.admit(VOTES, Abilities(record_losses=ABLE.record_losses)) == VotedChoice(2, "1/2")
+
+
+def test_records_do_not_vote_where_the_app_wants_the_device_hidden(record_gate):
+    strict = replace(record_gate.keeper, policy=Policy(unit=PrivacyUnit.DEVICE))
+    with pytest.raises(TaskRefused) as refusal:
+        QuestionGate(strict).admit(VOTES, ABLE)
+    assert refusal.value.reason is Reason.UNIT
+    assert refusal.value.heard is DeclineReason.TERMS
+    assert QuestionGate(strict).admit(CHOICE, ABLE) == RandomizedResponse(2, "1/2")
+
+
+@pytest.mark.parametrize(
+    ("reason", "epsilon", "policy"),
+    [
+        (Reason.ANSWER_COST, "1/2", {"epsilon_per_answer": 0.499}),
+        (Reason.ANSWERS_COST, "1/2", {"epsilon_in_all": 0.499}),
+        (Reason.BUDGET, "2.000001", {}),
+    ],
+)
+def test_votes_cost_no_more_than_the_policy_says(record_gate, reason, epsilon, policy):
+    assert verdict(record_gate, replace(VOTES, epsilon=epsilon), **policy) is reason
 
 
 def test_what_just_fits_is_admitted(gate):
@@ -146,8 +190,8 @@ def test_a_policy_that_makes_no_sense_is_refused(settings: dict[str, Any]) -> No
 
 def test_the_server_hears_of_money_as_terms_and_of_models_as_models():
     heard = {reason: TaskRefused(reason).heard for reason, *_ in REFUSED}
-    money = (Reason.KIND, Reason.TERMS, Reason.ANSWER_COST, Reason.ANSWERS_COST, Reason.BUDGET)
+    money = (Reason.KIND, Reason.TERMS, Reason.NO_SHARE, Reason.ANSWER_COST, Reason.ANSWERS_COST, Reason.BUDGET)
     assert {heard[reason] for reason in money} == {DeclineReason.TERMS}
-    models = (Reason.MODEL, Reason.MODEL_SIZE, Reason.NO_EVALUATION, Reason.ONE_MODEL)
+    models = (Reason.MODEL, Reason.MODEL_SIZE, Reason.NO_EVALUATION, Reason.NO_VOTES, Reason.ONE_MODEL)
     assert {heard[reason] for reason in models} == {DeclineReason.MODEL}
     assert {heard[reason] for reason in (Reason.REPLAYED, Reason.ANOTHER_DEVICE)} == {DeclineReason.NOT_NOW}

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 
 import numpy as np
 import pytest
+from torch import nn
 
 from device_sdk import Policy, QuestionPolicy
-from device_sdk.trainers import NumpyTrainer
+from device_sdk.trainers import NumpyTrainer, TorchTrainer
 from device_sdk.trainers.protocol import go_on
-from device_sdk.wire.messages import DeclineReason, QuestionKind, SummaryHeader, UpdateHeader
+from device_sdk.wire.messages import ChoiceBy, DeclineReason, QuestionKind, SummaryHeader, UpdateHeader
+from privacy import PrivacyBudget, PrivacyUnit
 from privacy.ledger.entries import Reserved
 from tests.device_sdk.runtime.asking import CHOICE, MODELS, WIDE_BUDGET, answered, like_the_second
 from tests.device_sdk.runtime.federation import entries_of
@@ -48,6 +51,49 @@ def test_every_answer_is_booked_for_its_price_as_a_question(ask, tmp_path):
         ("randomized_response", "question"),
         ("bounded_scalar", "question"),
     ]
+
+
+VOTES = CHOICE | {"choice_by": ChoiceBy.VOTES}
+RECORD_BUDGET = PrivacyBudget(epsilon=100, delta=1e-6, training=PrivacyUnit.RECORD, pure_epsilon=90)
+
+
+def torch_trainer(labels):
+    model = nn.Sequential(OrderedDict(dense1=nn.Linear(2, 3)))
+    return TorchTrainer(model, nn.CrossEntropyLoss(), (INPUTS, labels))
+
+
+@pytest.mark.parametrize("made", [lambda labels: NumpyTrainer(INPUTS, labels), torch_trainer], ids=["numpy", "torch"])
+def test_the_records_of_a_device_vote_and_the_ledger_has_it_by_its_name(ask, tmp_path, made):
+    asking = ask(VOTES | {"epsilon": "20"}, VOTES | {"epsilon": "20"})
+    with asking.federation.enrolled(tmp_path, budget=RECORD_BUDGET) as device:
+        run_until(device, asking.federation, answered(2), made(np.array([1] * 16 + [2] * 14)))
+        assert device.status().ledger.spent.pure_micro_epsilon == 40_000_000
+    assert asking.answers == [("q-1", 1), ("q-2", 1)]
+    spends = [event for event in entries_of(tmp_path / "state") if isinstance(event, Reserved)]
+    assert [(spend.mechanism, spend.purpose) for spend in spends] == [("voted_choice", "question")] * 2
+    asking.check_reconciled(tmp_path / "state")
+
+
+def test_a_device_whose_budget_hides_all_of_it_declines_votes_and_pays_nothing(ask, tmp_path):
+    asking = ask(VOTES, CHOICE)
+    with asking.federation.enrolled(tmp_path, budget=WIDE_BUDGET) as device:
+        run_until(device, asking.federation, answered(1), trainer())
+        assert device.status().ledger.spent.pure_micro_epsilon == 500_000
+    assert asking.declines == [("q-1", DeclineReason.TERMS)]
+    assert [name for name, _ in asking.answers] == ["q-2"]
+
+
+def test_an_app_with_its_own_loop_lets_its_records_vote(ask, tmp_path):
+    asking = ask(VOTES | {"epsilon": "20"}, rounds=1)
+
+    def losses(weights, between_batches):
+        return np.array([np.argmax(weights["dense1.bias"]) != 1] * 30, dtype=float)
+
+    with asking.federation.enrolled(tmp_path, budget=RECORD_BUDGET) as device:
+        for task in device.tasks(timeout_seconds=30, record_losses=losses):
+            task.decline()
+            break
+    assert asking.answers == [("q-1", 1)]
 
 
 def test_what_is_told_is_not_always_so(ask, tmp_path):

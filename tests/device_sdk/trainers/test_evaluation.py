@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -10,18 +11,23 @@ import pytest
 import torch
 from torch import nn
 
+from device_sdk.ballot import Ballot
 from device_sdk.trainers import (
     Evaluation,
     Evaluator,
     ModelMismatch,
     NumpyTrainer,
+    RecordEvaluator,
     TorchTrainer,
     TrainingStopped,
     torch_evaluation,
 )
 from device_sdk.trainers import dense_network as dense
 from device_sdk.trainers import numpy_trainer as numpy_training
+from server_kit.simulation.population import Samples
 from server_kit.simulation.training import evaluate
+from server_kit.simulation.training.bench import Bench
+from server_kit.simulation.voting import votes
 from tests.device_sdk.trainers import cases, torch_cases
 from tests.device_sdk.trainers.cases import SPECS, fleet
 
@@ -114,6 +120,76 @@ def test_a_model_of_another_shape_is_refused(kind):
     weights = cases.named(SPECS["cnn"], SPECS["cnn"].initial(1))
     with pytest.raises(ModelMismatch):
         KINDS[kind](spec, fleet(spec), "d0").evaluate(weights)
+
+
+def losses_of(kind, spec, device, number=1):
+    return KINDS[kind](spec, fleet(spec), device).record_losses(cases.named(spec, spec.initial(number) * 5))
+
+
+@pytest.mark.parametrize(("kind", "spec_name"), COMBINATIONS)
+def test_the_losses_of_single_records_have_the_mean_that_is_told(kind, spec_name):
+    spec = SPECS[spec_name]
+    for device, (loss, _) in zip(DEVICES, evaluated(kind, spec), strict=True):
+        assert float(losses_of(kind, spec, device).mean(dtype=np.float64)) == pytest.approx(loss, rel=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "spec_name"), COMBINATIONS)
+def test_records_of_a_device_vote_as_the_simulator_says(kind, spec_name):
+    spec, data = SPECS[spec_name], fleet(SPECS[spec_name])
+    models = torch.stack([spec.initial(number) * 5 for number in (1, 2, 3)])
+    for device, (start, size) in zip(DEVICES, itertools.pairwise(np.cumsum((0, *cases.SIZES)).tolist()), strict=False):
+        ballot = Ballot(size - start)
+        for choice, number in enumerate((1, 2, 3)):
+            ballot.cast(choice, losses_of(kind, spec, device, number))
+        records = Samples(data.x[start:size].numpy(), data.y[start:size].numpy())
+        assert ballot.votes == votes(Bench(spec), models, records)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_device_without_records_has_no_losses(kind):
+    assert losses_of(kind, SPECS["logistic"], "d4").shape == (0,)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_trainers_look_at_records_and_stop_between_batches(kind):
+    spec = SPECS["logistic"]
+    trainer = KINDS[kind](spec, fleet(spec), "d0")
+    assert isinstance(trainer, RecordEvaluator)
+
+    def stop():
+        raise TrainingStopped("enough")
+
+    with pytest.raises(TrainingStopped):
+        trainer.record_losses(cases.named(spec, spec.initial(1)), stop)
+
+
+class _ComparesRecords(nn.Module):
+    """Takes from each record the mean of all."""
+
+    def __init__(self, features):
+        super().__init__()
+        self.dense = nn.Linear(features, 3)
+
+    def forward(self, inputs):
+        return self.dense(inputs - inputs.mean(dim=0))
+
+
+def test_a_model_whose_records_have_no_loss_of_their_own_is_refused():
+    inputs, targets = torch_cases.records()
+    model = _ComparesRecords(inputs.shape[1])
+    weights = torch_cases.weights_of(model)
+    trainer = TorchTrainer(model, nn.CrossEntropyLoss(), (inputs, targets))
+    trainer.evaluate(weights)  # as a whole it may be looked at
+    with pytest.raises(ModelMismatch, match="no record has a vote of its own"):
+        trainer.record_losses(weights)
+
+
+def test_a_loss_that_is_told_for_a_batch_only_is_refused():
+    inputs, targets = torch_cases.records()
+    model = torch_cases.mlp()
+    of_a_batch = TorchTrainer(model, lambda outputs, targets: outputs.mean(), (inputs, targets))
+    with pytest.raises(ModelMismatch, match="one value for a whole batch"):
+        of_a_batch.record_losses(torch_cases.weights_of(model))
 
 
 def test_the_apps_model_and_generators_stay_as_they_are():

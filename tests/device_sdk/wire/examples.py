@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from device_sdk.wire import messages as m
 
 DEVICE = "00112233445566778899aabbccddeeff"
@@ -43,6 +45,7 @@ QUESTION = m.Question(
 )
 ACCURACY_QUESTION = m.Question("q-19", DEVICE, m.QuestionKind.ACCURACY, (MODEL,), "0.25", 90.0)
 LOSS_QUESTION = m.Question("q-18", DEVICE, m.QuestionKind.LOSS, (MODEL,), "0.25", 90.0, loss_bound=4.0)
+VOTES_QUESTION = replace(QUESTION, question="q-20", choice_by=m.ChoiceBy.VOTES)
 COHORTS = m.Cohorts(("0.0", "0.1"), (m.Split("0", ("0.0", "0.1")),))
 UPDATE = m.UpdateHeader(
     task="t-41",
@@ -83,6 +86,7 @@ ALONE: dict[str, m.Message] = {
 FROM_DEVICE: dict[str, m.DeviceMessage] = {
     "hello": m.Hello(),
     "hello_of_version_1_0": m.Hello(m.ProtocolVersion(1, 0)),
+    "hello_of_version_1_1": m.Hello(m.ProtocolVersion(1, 1)),
     "check_in": m.CheckIn(m.AffinityClaim("0.1", 0.75, FEEDBACK)),
     "check_in_anywhere": m.CheckIn(),
     "decline": m.Decline("t-41", m.DeclineReason.TERMS),
@@ -98,6 +102,7 @@ FROM_SERVER: dict[str, m.ServerMessage] = {
     "come_back": m.ComeBack(30.0),
     "question": QUESTION,
     "question_about_loss": LOSS_QUESTION,
+    "question_by_votes": VOTES_QUESTION,
     "goodbye_of_server": m.Goodbye(m.GoodbyeReason.CLOSING),
 }
 UPLOADS: dict[str, m.UploadRequest] = {

@@ -107,7 +107,8 @@ def _coherent_question(question: m.Question) -> m.Question:
     models = tuple(_coherent_model(model, question.models[0].tensors) for model in question.models)
     choice, loss = question.kind is m.QuestionKind.BEST_MODEL, question.kind is m.QuestionKind.LOSS
     bound = (question.loss_bound or 1.0) if loss else None
-    return replace(question, models=(models * 2)[:64] if choice else models[:1], loss_bound=bound)
+    choice_by = question.choice_by if choice else m.ChoiceBy.RESPONSE
+    return replace(question, models=(models * 2)[:64] if choice else models[:1], loss_bound=bound, choice_by=choice_by)
 
 
 def _coherent_model(model: m.ModelReference, tensors: tuple[m.TensorSpec, ...]) -> m.ModelReference:

@@ -295,6 +295,11 @@ WRONG_QUESTIONS: dict[str, dict[str, Any]] = {
     "a loss without its bound": {"kind": m.QuestionKind.LOSS, "models": QUESTION.models[:1]},
     "a bound of nothing": {"kind": m.QuestionKind.LOSS, "models": QUESTION.models[:1], "loss_bound": 0.0},
     "an endless bound": {"kind": m.QuestionKind.LOSS, "models": QUESTION.models[:1], "loss_bound": math.inf},
+    "votes about an accuracy": {
+        "kind": m.QuestionKind.ACCURACY,
+        "models": QUESTION.models[:1],
+        "choice_by": m.ChoiceBy.VOTES,
+    },
     "an answer for nothing": {"epsilon": "0"},
     "an exponent": {"epsilon": "1e9"},
     "no deadline": {"deadline_seconds": 0.0},
@@ -368,6 +373,19 @@ def test_a_device_of_version_1_0_takes_a_question_for_something_to_be_ignored():
     pool.Add(file)
     twin = GetMessageClass(pool.FindMessageTypeByName("covey.v1.ServerMessage"))
     assert twin.FromString(newer.SerializeToString()).WhichOneof("kind") is None
+
+
+def test_a_choice_without_a_word_is_told_by_randomised_response_as_before_votes():
+    body = codec.encode_from_server(QUESTION)
+    assert not codec._twin("ServerMessage").FromString(body).question.choice_by  # and so it takes no byte
+    assert codec.decode_from_server(body) == replace(QUESTION, choice_by=m.ChoiceBy.RESPONSE)
+
+
+@pytest.mark.parametrize("newer", [2, 77, (1 << 32) - 1])
+def test_a_way_to_choose_of_a_newer_version_is_read_and_known_to_be_unknown(newer):
+    twin = codec._twin("ServerMessage").FromString(codec.encode_from_server(QUESTION))
+    twin.question.choice_by = newer
+    assert codec.decode_from_server(twin.SerializeToString()) == replace(QUESTION, choice_by=m.ChoiceBy.UNKNOWN)
 
 
 def test_messages_import_nothing_heavy():

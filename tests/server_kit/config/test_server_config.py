@@ -88,6 +88,8 @@ class TestReading:
             ("[privacy]\nclip_norm = '1/0'", "clip_norm must be a number above 0"),
             ("[privacy]\nsampling_rate = 1.5", "sampling_rate must be at most 1"),
             ("[privacy]\ngrid_bits = 60", "grid_bits must lie within 8 and 24"),
+            ("[privacy]\nlevel = 'device'\nchoice_by = 'votes'", "votes hide records and not devices"),
+            ("[privacy]\nchoice_by = 'vote'", "unknown choice_by 'vote'; did you mean 'votes'?"),
             ("[privacy]\nhistogram = { labels = 1 }", "[privacy.histogram]: labels must be at least 2"),
             ("[policy]\nepsilon = -1", "a budget needs a finite ε above 0"),
             ("[policy]\npure_epsilon = 9", "is no share of ε=8"),

@@ -160,6 +160,19 @@ def test_a_message_for_a_device_that_is_not_there_stays_with_the_caller(server, 
     assert server.gateway.connected() == set()
 
 
+@pytest.mark.parametrize(
+    ("version", "heard"),
+    [((1, 0), []), ((1, 1), [examples.QUESTION]), ((1, 2), [examples.QUESTION, examples.VOTES_QUESTION])],
+)
+def test_a_device_is_asked_only_what_its_version_understands(server, device, monkeypatch, version, heard):
+    monkeypatch.setattr("device_sdk.wire.session.Hello", lambda: m.Hello(m.ProtocolVersion(*version)))
+    with device.channel() as channel, channel.attend() as session:
+        asked = [q for q in (examples.QUESTION, examples.VOTES_QUESTION) if server.gateway.push(device.id, q)]
+        assert server.gateway.push(device.id, m.ComeBack(1.0))
+        assert [session.receive(10) for _ in range(len(heard) + 1)] == [*heard, m.ComeBack(1.0)]
+    assert asked == heard
+
+
 def test_what_is_pushed_before_the_welcome_comes_after_it(server, device):
     entered, proceed = threading.Event(), threading.Event()
     welcome = server.desk.welcome

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from device_sdk.wire.messages import ChoiceBy
 from privacy.accounting import epsilon_spent
 from privacy.budget import NeighbouringRelation, PrivacyCost, PrivacyUnit, SampledGaussian
 from server_kit.errors import InvalidSetting
@@ -135,6 +136,11 @@ class TestBudget:
         assert first.noise_multiplier == second.noise_multiplier
         assert first.spent(1, 0, 2) == second.spent(1, 0, 2)
 
+    def test_records_vote_unless_the_whole_device_is_hidden(self):
+        assert PrivacyTerms("record").chosen_by is ChoiceBy.VOTES
+        assert PrivacyTerms("device").chosen_by is ChoiceBy.RESPONSE
+        assert PrivacyTerms("record", choice_by="response").chosen_by is ChoiceBy.RESPONSE
+
     def test_votes_hide_no_device(self):
         with pytest.raises(InvalidSetting, match="votes hide records and not devices"):
             PrivacyTerms("device", choice_by="votes")
@@ -214,7 +220,7 @@ class TestAccounting:
 
 class TestChoices:
     def test_choices_are_randomised_as_often_as_their_epsilon_says(self):
-        terms = PrivacyTerms("record", participations=1, choice_epsilon=1.0)
+        terms = PrivacyTerms("record", participations=1, choice_epsilon=1.0, choice_by="response")
         with Trainer(SPEC) as trainer:
             population = people(Iid(Equal(2)), 800)
             fleet = SimulatedFleet(population, trainer, privacy=plan(terms, name="ifca"))
