@@ -10,9 +10,9 @@ Models are flat float32 vectors on a torch device; `w` is a model, `Δ = w_i −
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from privacy.budget import NeighbouringRelation
 
@@ -69,6 +69,52 @@ class Updates(Protocol):
     def __len__(self) -> int: ...
 
     def __iter__(self) -> Iterator[Update]: ...
+
+
+class Announced(Protocol):
+    """What is known of an update before anybody has seen it."""
+
+    @property
+    def device(self) -> DeviceId: ...
+
+    @property
+    def staleness(self) -> int: ...
+
+    @property
+    def weight(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class Counted:
+    """An update that is part of a sum, or not finite and left out of it."""
+
+    device: DeviceId
+    staleness: int
+    weight: float
+    loss: float | None = None
+    is_finite: bool = True
+
+
+@dataclass(frozen=True)
+class Summed:
+    """A weighted sum of updates that nobody has seen one by one."""
+
+    total: torch.Tensor
+    """Σ share·Δ in float64, over those that are finite."""
+    counted: Sequence[Counted]
+    """All of them, in the order of the updates."""
+
+
+@runtime_checkable
+class SelfSumming(Updates, Protocol):
+    """Updates that can be added up where they are made, for an aggregator that wants their sum and nothing else.
+
+    A simulated device's update is the product of its records with a few numbers. The sum of many of them is one large
+    product, while each by itself would be written, checked and read again.
+    """
+
+    def summed(self, share: Callable[[Announced], float]) -> Summed | None:
+        """Their sum by these shares, or None where they must be read one by one."""
 
 
 @dataclass(frozen=True)

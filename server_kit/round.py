@@ -25,10 +25,19 @@ import numpy as np
 import torch
 
 from server_kit.aggregation.streaming import Held, blocks_of
-from server_kit.interfaces import CohortId, DeviceId, DeviceView, Memory, RoundOutcome, Update, Updates
+from server_kit.interfaces import (
+    CohortId,
+    DeviceId,
+    DeviceView,
+    Memory,
+    RoundOutcome,
+    SelfSumming,
+    Update,
+    Updates,
+)
 
 if TYPE_CHECKING:
-    from server_kit.interfaces import Aggregator, Selector
+    from server_kit.interfaces import Aggregator, Announced, Selector, Summed
 
 
 def whole(number: float) -> int:
@@ -286,6 +295,17 @@ class Usable:
                 yield update
             # It is not kept while the next is read.
             del update
+
+    def summed(self, share: Callable[[Announced], float]) -> Summed | None:
+        """The same updates as a sum, where whoever makes them can add them up; see `SelfSumming`."""
+        summed = self._updates.summed(share) if isinstance(self._updates, SelfSumming) else None
+        if summed is None or summed.total.shape != self._shape:
+            return None
+        usable = [each for each in summed.counted if each.is_finite]
+        self.refused = Counter({"not finite": len(summed.counted) - len(usable)})
+        self.losses = {each.device: each.loss for each in usable}
+        self.weights = {each.device: each.weight for each in usable}
+        return summed
 
 
 def _is_finite(values: torch.Tensor) -> bool:

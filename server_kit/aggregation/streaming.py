@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from server_kit.interfaces import SelfSumming
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from server_kit.interfaces import Update, Updates
+    from server_kit.interfaces import Announced, Update, Updates
 
 BLOCK = 1 << 20
 """So many numbers at a time where a step over all of them would need another vector."""
@@ -29,11 +31,19 @@ class Held:
         return iter(self.updates)
 
 
-def weighted_mean(updates: Updates, weight: Callable[[Update], float]) -> torch.Tensor | None:
+def weighted_mean(updates: Updates, weight: Callable[[Announced], float]) -> torch.Tensor | None:
     """Σ wᵢ·Δᵢ / Σ wᵢ in float64; None where there is nothing to average.
 
     A masked update speaks only for the coordinates it trained: those are averaged among themselves.
     """
+    summed = updates.summed(weight) if isinstance(updates, SelfSumming) else None
+    if summed is not None:
+        weights = sum(weight(each) for each in summed.counted if each.is_finite)
+        return summed.total / weights if weights > 0 else None
+    return _mean_of_each(updates, weight)
+
+
+def _mean_of_each(updates: Updates, weight: Callable[[Announced], float]) -> torch.Tensor | None:
     total: torch.Tensor | None = None
     shares: torch.Tensor | float = 0.0
     for update in updates:

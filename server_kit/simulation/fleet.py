@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -25,12 +25,15 @@ from privacy.randomness import NoiseSource, SeededSource
 from server_kit.cohort_tree import distance
 from server_kit.errors import InvalidSetting
 from server_kit.interfaces import (
+    Announced,
     Answer,
     CheckIn,
     CohortId,
+    Counted,
     DeviceId,
     Order,
     SummaryRequest,
+    Summed,
     Update,
     Updates,
 )
@@ -227,8 +230,22 @@ class SimulatedFleet:
 
     def train(self, work: Sequence[Expected]) -> Iterator[tuple[int, Update]]:
         """The updates of these answers with their places."""
-        training = LocalTraining(self.population, self.trainer, self.seed, self.privacy, self.reports_loss)
-        return training.updates(work)
+        return self._training.updates(work)
+
+    def summed(
+        self, work: Sequence[Expected], tickets: Sequence[Ticket], share: Callable[[Announced], float]
+    ) -> Summed | None:
+        """The sum of these answers by their shares, or None where each of them must be seen."""
+        if self._training.sees_each or any(one.order.task.halves or one.order.task.mask is not None for one in work):
+            return None
+        counted = [Counted(ticket.device, ticket.staleness, self._training.weight(ticket.device)) for ticket in tickets]
+        total, outcomes = self._training.summed(work, [share(each) for each in counted])
+        known = zip(counted, outcomes, strict=True)
+        return Summed(total, [replace(each, loss=one.loss, is_finite=one.is_finite) for each, one in known])
+
+    @property
+    def _training(self) -> LocalTraining:
+        return LocalTraining(self.population, self.trainer, self.seed, self.privacy, self.reports_loss)
 
     # Saying something about themselves
 
@@ -381,6 +398,14 @@ class _Answers:
 
     def __len__(self) -> int:
         return len(self.due)
+
+    def summed(self, share: Callable[[Announced], float]) -> Summed | None:
+        """Their sum, never written down one by one; None where they are kept, or must be seen."""
+        if not self.due or self._was_read or self.fleet.reads_again or self.fleet.trains_ahead:
+            return None
+        summed = self.fleet.summed(self.due, self.tickets, share)
+        self._was_read = summed is not None
+        return summed
 
     def __iter__(self) -> Iterator[Update]:
         self.fleet.reads_again |= self._was_read

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -46,6 +46,14 @@ class Expected:
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """What became of an answer that is part of a sum."""
+
+    is_finite: bool = True
+    loss: float | None = None
+
+
+@dataclass(frozen=True)
 class LocalTraining:
     """Trains what devices were asked to; what one sends follows from its order, its records and its number."""
 
@@ -57,19 +65,48 @@ class LocalTraining:
 
     def updates(self, work: Sequence[Expected]) -> Iterator[tuple[int, Update]]:
         """The updates of these answers with their places, those that can be worked out together side by side."""
-        groups: dict[tuple[object, ...], list[int]] = {}
-        for place, one in enumerate(work):
-            stage = self.population.stages.stage(one.round)
-            groups.setdefault((stage, *_likeness(one.order.task)), []).append(place)
-        for places in groups.values():
+        for places in self._alike(work):
             alike = [work[place] for place in places]
             for place, update in self._train_alike(alike, alike[0].order.task):
                 yield places[place], update
 
+    @property
+    def sees_each(self) -> bool:
+        """Whether every update must be written down, for the noise that it gets as a whole."""
+        return self.privacy is not None and self.privacy.terms.unit == "device"
+
+    def summed(self, work: Sequence[Expected], shares: Sequence[float]) -> tuple[torch.Tensor, Sequence[Outcome]]:
+        """Σ share·Δ of these answers in float64, and what became of each; without masks and halves."""
+        total = torch.zeros(work[0].order.model.numel(), dtype=torch.float64)
+        outcomes = [Outcome()] * len(work)
+        for places in self._alike(work):
+            alike = [work[place] for place in places]
+            for chunk in self.trainer.sum_in_chunks(
+                shares=[shares[place] for place in places], **self._asked(alike, self._private(alike[0].order.task))
+            ):
+                total += chunk.total
+                for row, (position, is_finite) in enumerate(zip(chunk.positions, chunk.finite, strict=True)):
+                    loss = None if chunk.start_losses is None else self._told(float(chunk.start_losses[row]))
+                    outcomes[places[position]] = Outcome(is_finite, loss)
+        return total, outcomes
+
+    def _alike(self, work: Sequence[Expected]) -> Iterable[list[int]]:
+        """Places of answers that can be worked out together."""
+        likeness: dict[int, tuple[object, ...]] = {}
+        groups: dict[tuple[object, ...], list[int]] = {}
+        for place, one in enumerate(work):
+            task = one.order.task
+            if id(task) not in likeness:
+                likeness[id(task)] = _likeness(task)
+            groups.setdefault((self.population.stages.stage(one.round), *likeness[id(task)]), []).append(place)
+        return groups.values()
+
+    def _private(self, task: LocalTask) -> LocalTask:
+        return task if self.privacy is None else self.privacy.private(task)
+
     def _train_alike(self, work: Sequence[Expected], task: LocalTask) -> Iterator[tuple[int, Update]]:
         """Devices with the same task, whatever models they start from."""
-        if self.privacy is not None:
-            task = self.privacy.private(task)
+        task = self._private(task)
         if not task.halves:
             yield from self._train_together(work, task)
             return
@@ -80,23 +117,33 @@ class LocalTraining:
                 yield start + place, replace(update, halves=halves[place])
 
     def _train_together(self, work: Sequence[Expected], task: LocalTask) -> Iterator[tuple[int, Update]]:
-        models = {id(one.order.model): one.order.model for one in work}
-        at = {key: number for number, key in enumerate(models)}
-        chunks = self.trainer.train_in_chunks(
-            torch.stack(list(models.values())),
-            self.population.device_data("train", work[0].round),
-            [one.order.device for one in work],
-            task,
-            seed=self.seed,
-            round_number=[one.number for one in work],
-            start_of=[at[id(one.order.model)] for one in work],
-            with_start_losses=self.reports_loss,
-        )
-        for chunk in chunks:
+        for chunk in self.trainer.train_in_chunks(**self._asked(work, task)):
             for row, place in enumerate(chunk.positions):
                 halves = None if chunk.halves is None else (chunk.halves[0, row], chunk.halves[1, row])
                 loss = None if chunk.start_losses is None else float(chunk.start_losses[row])
                 yield place, self._update(work[place], chunk.updates[row], int(chunk.steps[row]), halves, loss)
+
+    def _asked(self, work: Sequence[Expected], task: LocalTask) -> dict[str, Any]:
+        """What a trainer must know."""
+        models = {id(one.order.model): one.order.model for one in work}
+        at = {key: number for number, key in enumerate(models)}
+        return {
+            "starts": torch.stack(list(models.values())),
+            "data": self.population.device_data("train", work[0].round),
+            "devices": [one.order.device for one in work],
+            "task": task,
+            "seed": self.seed,
+            "round_number": [one.number for one in work],
+            "start_of": [at[id(one.order.model)] for one in work],
+            "with_start_losses": self.reports_loss,
+        }
+
+    def weight(self, device: DeviceId) -> float:
+        """How much an update counts: the number of records is private."""
+        return float(self.population.num_samples(device)) if self.privacy is None else 1.0
+
+    def _told(self, loss: float) -> float | None:
+        return loss if self.privacy is None and math.isfinite(loss) else None
 
     def _update(
         self,
@@ -106,13 +153,10 @@ class LocalTraining:
         halves: tuple[torch.Tensor, torch.Tensor] | None,
         loss: float | None,
     ) -> Update:
-        order, weight = one.order, float(self.population.num_samples(one.order.device))
-        if self.privacy is not None:
-            weight, loss = 1.0, None
-            if self.privacy.terms.unit == "device":
-                delta = noised_as_a_whole(delta, self.privacy, f"{self.seed}:{order.device}:{one.number}")
-        if loss is not None and not math.isfinite(loss):
-            loss = None
+        order, weight = one.order, self.weight(one.order.device)
+        if self.privacy is not None and self.sees_each:
+            delta = noised_as_a_whole(delta, self.privacy, f"{self.seed}:{order.device}:{one.number}")
+        loss = None if loss is None else self._told(loss)
         return Update(order.device, delta, order.version, 0, weight, loss, steps, order.model, order.task.mask, halves)
 
 

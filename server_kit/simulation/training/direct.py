@@ -9,6 +9,7 @@ from server_kit.simulation.training.kernel import Chunk
 from server_kit.simulation.training.network import Bound, Network
 from server_kit.simulation.training.noise import Noise
 from server_kit.simulation.training.specs import StackedSpec
+from server_kit.simulation.training.targets import SumOfUpdates, Target
 from server_kit.simulation.training.workspace import Workspace, first
 
 
@@ -19,15 +20,14 @@ class DirectKernel:
         self._network = Network(spec, workspace)
         self._workspace = workspace
 
-    def begin(
-        self, chunk: Chunk, noise: Noise | None, updates: Tensor, first_half: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        del noise, first_half  # noise comes with each step, into the vectors that are trained
+    def begin(self, chunk: Chunk, noise: Noise | None, target: Target) -> tuple[Tensor, Tensor]:
+        del noise  # it comes with each step, into the vectors that are trained
         self._chunk = chunk
         self._network.begin(len(chunk), chunk.batches.rows.shape[2])
         self._rows, self._shares = chunk.batches.rows.unbind(), chunk.batches.weights.unbind()
         self._bound: dict[tuple[int, int], Bound] = {}
-        return updates.copy_(chunk.start), chunk.start
+        vectors = target.vectors(chunk.start.shape[1], self._workspace)
+        return vectors.copy_(chunk.start), chunk.start
 
     @property
     def noised_from(self) -> int:
@@ -51,6 +51,9 @@ class DirectKernel:
     def finish(self, deviation: Tensor, target: Tensor) -> None:
         if deviation is not target:
             target.copy_(deviation)
+
+    def finish_sum(self, deviation: Tensor, target: SumOfUpdates) -> None:
+        target.add_rows(deviation)
 
     def _batch(self, step: int, devices: int) -> tuple[Tensor, Tensor]:
         rows = first(self._rows[step], devices)

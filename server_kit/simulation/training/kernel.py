@@ -11,6 +11,7 @@ from server_kit.local_task import LocalTask
 from server_kit.simulation.training.batches import Batches
 from server_kit.simulation.training.devices import DeviceData
 from server_kit.simulation.training.noise import Noise
+from server_kit.simulation.training.targets import SumOfUpdates, Target
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,10 @@ class Kernel(Protocol):
     def noised_from(self) -> int:
         """The first coordinate that gets noise in each step; those before it are the kernel's own affair."""
 
-    def begin(
-        self, chunk: Chunk, noise: Noise | None, updates: Tensor, first_half: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def begin(self, chunk: Chunk, noise: Noise | None, target: Target) -> tuple[Tensor, Tensor]:
         """Turn to a chunk. Returns the vectors [n, ·] to be trained, and a copy [1 or n, ·] that stays.
 
-        `updates` and, with `halves`, `first_half` are the targets that `finish` will be called with; the
-        vectors may live there. `noise` is None if the task asks for none.
+        `target` is where the outcome will go; the vectors may live there. `noise` is None if the task asks for none.
         """
 
     def accumulate(self, weights: Tensor, step: int, into: Tensor, beta: float, alpha: float) -> None:
@@ -57,3 +55,6 @@ class Kernel(Protocol):
 
     def finish(self, deviation: Tensor, target: Tensor) -> None:
         """Write into `target` [n, size] what a `deviation` [n, ·] from the start means for the model."""
+
+    def finish_sum(self, deviation: Tensor, target: SumOfUpdates) -> None:
+        """Add to the sum what `finish` would write into rows."""

@@ -12,6 +12,7 @@ from server_kit.simulation.training.kernel import Chunk
 from server_kit.simulation.training.module_spec import ModuleSpec
 from server_kit.simulation.training.network import clipped_shares
 from server_kit.simulation.training.noise import Noise
+from server_kit.simulation.training.targets import SumOfUpdates, Target
 from server_kit.simulation.training.workspace import Workspace
 
 
@@ -30,17 +31,16 @@ class ModuleKernel:
         self._workspace = workspace
         self._at_once = not spec.mixes_records
 
-    def begin(
-        self, chunk: Chunk, noise: Noise | None, updates: Tensor, first_half: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        del noise, first_half  # noise comes with each step, into the vectors that are trained
+    def begin(self, chunk: Chunk, noise: Noise | None, target: Target) -> tuple[Tensor, Tensor]:
+        del noise  # it comes with each step, into the vectors that are trained
         if chunk.task.is_private and self._spec.mixes_records:
             raise InvalidSetting(
                 "a module with batch normalisation has no gradient of a single record; use group normalisation; "
                 "nothing was trained"
             )
         self._chunk = chunk
-        return updates.copy_(chunk.start), chunk.start
+        vectors = target.vectors(chunk.start.shape[1], self._workspace)
+        return vectors.copy_(chunk.start), chunk.start
 
     @property
     def noised_from(self) -> int:
@@ -64,6 +64,9 @@ class ModuleKernel:
     def finish(self, deviation: Tensor, target: Tensor) -> None:
         if deviation is not target:
             target.copy_(deviation)
+
+    def finish_sum(self, deviation: Tensor, target: SumOfUpdates) -> None:
+        target.add_rows(deviation)
 
     def _batch(self, step: int, devices: int) -> tuple[Tensor, Tensor]:
         rows = self._chunk.batches.rows[step, :devices]

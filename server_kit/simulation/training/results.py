@@ -1,4 +1,4 @@
-"""What comes out of simulated training."""
+"""What comes out of simulated training: the update of each device, or only a weighted sum of them."""
 
 from __future__ import annotations
 
@@ -22,3 +22,16 @@ class Trained:
     """[2, n, size], if asked for: what the batches of either half contributed; they add up to `updates`."""
     start_losses: Tensor | None = None
     """[n], if asked for: mean loss of the starting model over the device's records; NaN without records."""
+
+
+@dataclass(frozen=True)
+class TrainedSum:
+    """The outcome for devices whose updates nobody wants to see one by one."""
+
+    positions: tuple[int, ...]
+    """Where each device stood in what the caller asked for."""
+    total: Tensor
+    """[size]: the sum of share times update, over those devices whose updates are finite."""
+    finite: tuple[bool, ...]
+    start_losses: Tensor | None = None
+    """[n], as in `Trained`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,11 +15,12 @@ from server_kit.simulation.training.bench import Bench
 from server_kit.simulation.training.descent import descend
 from server_kit.simulation.training.devices import DeviceData
 from server_kit.simulation.training.evaluation import panels
-from server_kit.simulation.training.kernel import Chunk
+from server_kit.simulation.training.kernel import Chunk, Kernel
 from server_kit.simulation.training.noise import DeviceNoise, Noise
 from server_kit.simulation.training.planning import Group, rows_at_once
-from server_kit.simulation.training.results import Trained
+from server_kit.simulation.training.results import Trained, TrainedSum
 from server_kit.simulation.training.streams import Draw
+from server_kit.simulation.training.targets import EachUpdate, SumOfUpdates, Target
 from server_kit.simulation.training.workspace import Workspace
 
 _FEW = 12  # devices with one start: to train them apart from others takes longer than to copy the start for each
@@ -50,32 +52,47 @@ class RoundWork:
 
     def train(self, group: Group, bench: Bench, room: Workspace) -> Trained:
         """Train one chunk; what is returned may live in `room`."""
-        chunk, draws = self._chunk(group)
-        n, size = len(chunk), self.starts.shape[1]
+        n, size = len(group.positions), self.starts.shape[1]
         updates = room.take("updates", n, size)
         halves = room.take("halves", 2, n, size) if self.task.halves else None
+        done = self._descend(group, bench, EachUpdate(updates, None if halves is None else halves[0]))
+        done.kernel.finish(done.deviation, updates)
+        if halves is not None and done.first_half is not None:
+            done.kernel.finish(done.first_half, halves[0])
+            torch.sub(updates, halves[0], out=halves[1])
+        steps = [self.task.steps_for(self.data.count(device)) for device in done.chunk.devices]
+        return Trained(
+            done.chunk.devices,
+            group.positions,
+            updates.cpu(),
+            torch.tensor(steps, device="cpu"),
+            None if halves is None else halves.cpu(),
+            done.losses,
+        )
+
+    def sum(self, group: Group, shares: Sequence[float], bench: Bench, room: Workspace) -> TrainedSum:
+        """Train one chunk for the sum of `shares`, one for each device of the round, times updates."""
+        own = torch.tensor([shares[position] for position in group.positions], device=self.starts.device)
+        target = SumOfUpdates(room.zeros("sum", self.starts.shape[1]), own)
+        done = self._descend(group, bench, target)
+        done.kernel.finish_sum(done.deviation, target)
+        if not math.isfinite(target.total.sum(dtype=torch.float64)):
+            # Not all devices are finite, or nearly so: who is not shows when updates are written down.
+            return _sum_of_finite(self.train(group, bench, room), own.cpu())
+        return TrainedSum(group.positions, target.total.cpu(), (True,) * len(group.positions), done.losses)
+
+    def _descend(self, group: Group, bench: Bench, target: Target) -> _Descended:
+        chunk, draws = self._chunk(group)
         kernel = bench.kernel(row_space=group.row_space)
         noise = None
         if self.task.noise_multiplier:
             noise = Noise(tuple(DeviceNoise(draw.noise_key()) for draw in draws), bench.noise_scratch)
-        weights, origin = kernel.begin(chunk, noise, updates, None if halves is None else halves[0])
+        weights, origin = kernel.begin(chunk, noise, target)
         losses = kernel.start_losses() if self.with_start_losses else None
         first_half = descend(kernel, chunk, (weights, origin), noise, bench.workspace)
-        kernel.finish(weights.sub_(origin), updates)
-        if halves is not None and first_half is not None:
-            kernel.finish(first_half, halves[0])
-            torch.sub(updates, halves[0], out=halves[1])
-        steps = [self.task.steps_for(self.data.count(device)) for device in chunk.devices]
         if self.with_start_losses and losses is None:
             losses = self._start_losses(chunk, bench)
-        return Trained(
-            chunk.devices,
-            chunk.positions,
-            updates.cpu(),
-            torch.tensor(steps, device="cpu"),
-            None if halves is None else halves.cpu(),
-            None if losses is None else losses.cpu(),
-        )
+        return _Descended(chunk, kernel, weights.sub_(origin), first_half, None if losses is None else losses.cpu())
 
     def _chunk(self, group: Group) -> tuple[Chunk, list[Draw]]:
         devices = [self.devices[position] for position in group.positions]
@@ -93,3 +110,22 @@ class RoundWork:
             losses += panel.sums(bench)[0]
         counts = [self.data.count(device) for device in chunk.devices]
         return (losses / torch.tensor(counts, device="cpu")).float()
+
+
+@dataclass(frozen=True)
+class _Descended:
+    """A chunk that has taken its steps; the kernel knows what they mean for the model."""
+
+    chunk: Chunk
+    kernel: Kernel
+    deviation: Tensor
+    first_half: Tensor | None
+    losses: Tensor | None
+
+
+def _sum_of_finite(trained: Trained, shares: Tensor) -> TrainedSum:
+    finite = trained.updates.isfinite().all(dim=1)
+    total = torch.zeros(trained.updates.shape[1], dtype=torch.float64, device="cpu")
+    for place in finite.nonzero().flatten().tolist():
+        total.add_(trained.updates[place], alpha=float(shares[place]))
+    return TrainedSum(trained.positions, total, tuple(finite.tolist()), trained.start_losses)

@@ -30,6 +30,7 @@ from server_kit.simulation.training.network import add_dense_squares, clipped_sh
 from server_kit.simulation.training.noise import Noise
 from server_kit.simulation.training.row_space_noise import first_layer_noise
 from server_kit.simulation.training.specs import LogisticRegression, Mlp
+from server_kit.simulation.training.targets import SumOfUpdates, Target
 from server_kit.simulation.training.workspace import Workspace, first
 
 
@@ -47,9 +48,7 @@ class RowSpaceKernel:
         self._others = DenseLayers(spec.widths[1:], workspace, "others")
         self._workspace = workspace
 
-    def begin(
-        self, chunk: Chunk, noise: Noise | None, updates: Tensor, first_half: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def begin(self, chunk: Chunk, noise: Noise | None, target: Target) -> tuple[Tensor, Tensor]:
         self._chunk = chunk
         self._width = chunk.batches.rows.shape[2]
         self._read_records()
@@ -59,9 +58,9 @@ class RowSpaceKernel:
         self._multiply_records()
         self._noised = noise is not None
         if noise is not None:
-            targets = [target[:, : self._first_size] for target in (updates, first_half) if target is not None]
+            rows = target.noise_rows(self._first_size, self._workspace)
             own = (self._records, self._products)
-            self._shift = first_layer_noise(chunk, noise, own, targets, self._workspace)
+            self._shift = first_layer_noise(chunk, noise, own, rows, self._workspace)
         self._bound: dict[tuple[int, int], tuple[Tensor, list[Layer]]] = {}
         return self._start_vectors()
 
@@ -161,6 +160,17 @@ class RowSpaceKernel:
         weight.baddbmm_(coefficients.transpose(1, 2), self._records, beta=beta)
         add_scaled(bias, coefficients.sum(dim=1), beta, 1.0)
         target[:, self._first_size :] = deviation[:, self.noised_from :]
+
+    def finish_sum(self, deviation: Tensor, target: SumOfUpdates) -> None:
+        """All records of the chunk times their coefficients, in one product: the first layers are never written."""
+        coefficients, shares = self._coefficients(deviation), target.shares
+        weighted = self._workspace.take("weighted-coefficients", *coefficients.shape)
+        torch.mul(coefficients, shares.view(-1, 1, 1), out=weighted)
+        by_record = weighted.flatten(0, 1)
+        weight, bias = self._first_layer(target.total.unsqueeze(0))
+        weight[0].addmm_(by_record.t(), self._records.flatten(0, 1))
+        bias[0].add_(by_record.sum(dim=0))
+        target.total[self._first_size :].addmv_(deviation[:, self.noised_from :].t(), shares)
 
     def _answer(self, coefficients: Tensor, step: int) -> Tensor:
         """What the first layer answers to the batch of a step."""

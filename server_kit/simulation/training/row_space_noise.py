@@ -27,6 +27,7 @@ from server_kit.local_task import LocalTask
 from server_kit.simulation.training.kernel import Chunk
 from server_kit.simulation.training.noise import Noise
 from server_kit.simulation.training.row_space_remainder import Left, add_remainder, visits_after_first
+from server_kit.simulation.training.targets import NoiseRows
 from server_kit.simulation.training.workspace import Workspace
 
 _TOGETHER = 8  # devices whose noise is drawn and then multiplied, while it is still in the cache. Measured
@@ -35,29 +36,29 @@ Numbers = NDArray[np.float64]
 
 
 def first_layer_noise(
-    chunk: Chunk, noise: Noise, own: tuple[Tensor, Tensor], targets: list[Tensor], workspace: Workspace
+    chunk: Chunk, noise: Noise, own: tuple[Tensor, Tensor], targets: list[NoiseRows], workspace: Workspace
 ) -> Tensor:
     """Write the noise of all steps into `targets` and return how it moves the answers, [n, visits, out].
 
-    `own` are the records [n, count, in] and their products x·z + 1, [n, count, count]. `targets` are the
-    layer, weights and bias side by side, inside the whole update and, with `halves`, the first half's. The
+    `own` are the records [n, count, in] and their products x·z + 1, [n, count, count]. `targets` are for the
+    layer, weights and bias side by side, of the whole update and, with `halves`, of the first half. The
     visits are those from step 1 on, step by step: the first step meets no noise.
     """
     records, products = own
     steps, n, width = chunk.batches.rows.shape
-    out = targets[0].shape[1] // (records.shape[2] + 1)
+    out = targets[0].room(slice(1)).shape[1] // (records.shape[2] + 1)
     moments = _moments(chunk)
     met = records[:, width:] if chunk.batches.single_pass else records  # the first batch of a single pass meets none
     shift = workspace.zeros("noise-shift", n, max(0, steps - 1) * width, out)
     # The first half is drawn where it will stay, what remains of the whole in `targets[0]`.
-    for part, layer in enumerate(reversed(targets)):
+    for part, rows in enumerate(reversed(targets)):
         deviations = chunk.task.noise_deviation * np.sqrt(moments.powers[moments.kind_of, part])
         answers = workspace.take("noise-answers", n, met.shape[1], out)
-        _draw(noise, met, layer, deviations.tolist(), answers)
+        _draw(noise, met, rows, deviations.tolist(), answers)
         slopes = torch.from_numpy(moments.slopes[moments.kind_of, part, 1:].astype(np.float32)).to(shift.device)
         _add_visited(chunk, answers, slopes, shift)
     if len(targets) > 1:
-        targets[0] += targets[1]
+        targets[0].room(slice(n)).add_(targets[1].room(slice(n)))
     if steps > 1:
         left = Left(moments.left[:, 1:, 1:], moments.kind_of)
         add_remainder(chunk, noise, (products, left), shift, workspace)
@@ -107,17 +108,18 @@ def _moments(chunk: Chunk) -> _Moments:
     return _Moments(powers, slopes, left, kind_of)
 
 
-def _draw(noise: Noise, records: Tensor, layer: Tensor, deviations: list[float], answers: Tensor) -> None:
-    """Fill `layer` with noise, and `answers` [n, count, out] with what it answers to the records."""
+def _draw(noise: Noise, records: Tensor, rows: NoiseRows, deviations: list[float], answers: Tensor) -> None:
+    """Fill `rows` with noise, and `answers` [n, count, out] with what it answers to the records."""
     n, _, inputs = records.shape
     out = answers.shape[2]
-    weight, bias = layer[:, :-out].view(n, out, inputs), layer[:, -out:]
     for start in range(0, n, _TOGETHER):
         some = slice(start, start + _TOGETHER)
-        for i, row in enumerate(layer[some], start):
+        layer = rows.room(some)
+        for i, row in enumerate(layer, start):
             noise.fill(i, row, deviations[i])
-        product = (records[some], weight[some].transpose(1, 2))
-        torch.baddbmm(bias[some].unsqueeze(1), *product, out=answers[some])
+        weight, bias = layer[:, :-out].view(-1, out, inputs), layer[:, -out:]
+        torch.baddbmm(bias.unsqueeze(1), records[some], weight.transpose(1, 2), out=answers[some])
+        rows.drawn(some)
 
 
 def _add_visited(chunk: Chunk, answers: Tensor, slopes: Tensor, shift: Tensor) -> None:

@@ -22,8 +22,8 @@ from server_kit.simulation.training.bench import Bench, Spec
 from server_kit.simulation.training.devices import DeviceData
 from server_kit.simulation.training.evaluation import Evaluation, panels
 from server_kit.simulation.training.hardware import Hardware, torch_device
-from server_kit.simulation.training.planning import plan, rows_at_once
-from server_kit.simulation.training.results import Trained
+from server_kit.simulation.training.planning import Group, plan, rows_at_once
+from server_kit.simulation.training.results import Trained, TrainedSum
 from server_kit.simulation.training.round_work import RoundWork
 from server_kit.simulation.training.workers import Workers
 
@@ -71,13 +71,68 @@ class Trainer:
         (seed, device, round) alone; `round_number` is one for all, or one for each. A chunk's tensors are overwritten
         once the next chunk is asked for.
         """
+        work = self._work(
+            starts,
+            data,
+            devices,
+            task,
+            seed=seed,
+            round_number=round_number,
+            start_of=start_of,
+            with_start_losses=with_start_losses,
+        )
+        return self._workers.results([partial(work.train, group) for group in self._groups(work)])
+
+    def sum_in_chunks(
+        self,
+        starts: Tensor,
+        data: DeviceData,
+        devices: Sequence[str],
+        task: LocalTask,
+        *,
+        shares: Sequence[float],
+        seed: int,
+        round_number: int | Sequence[int] = 0,
+        start_of: Sequence[int] | None = None,
+        with_start_losses: bool = False,
+    ) -> Iterator[TrainedSum]:
+        """The same for whoever only wants the sum of `shares` times updates: a part of it for each chunk.
+
+        Updates are not written down where that saves time, so that a sum is rounded otherwise than one of updates.
+        """
+        work = self._work(
+            starts,
+            data,
+            devices,
+            task,
+            seed=seed,
+            round_number=round_number,
+            start_of=start_of,
+            with_start_losses=with_start_losses,
+        )
+        return self._workers.results([partial(work.sum, group, shares) for group in self._groups(work)])
+
+    def _work(
+        self,
+        starts: Tensor,
+        data: DeviceData,
+        devices: Sequence[str],
+        task: LocalTask,
+        *,
+        seed: int,
+        round_number: int | Sequence[int],
+        start_of: Sequence[int] | None,
+        with_start_losses: bool,
+    ) -> RoundWork:
         starts, start_of = self._models(starts, start_of, len(devices), "starts")
         if task.mask is not None:
             self.spec.layout.check(task.mask)
         rounds = [round_number] * len(devices) if isinstance(round_number, int) else round_number
-        work = RoundWork(starts, data.on(self._where), devices, start_of, task, seed, rounds, with_start_losses)
-        groups = plan(self.spec, data, devices, work.grouped_starts, task, workers=self._count, largest=self._largest)
-        return self._workers.results([partial(work.train, group) for group in groups])
+        return RoundWork(starts, data.on(self._where), devices, start_of, task, seed, rounds, with_start_losses)
+
+    def _groups(self, work: RoundWork) -> list[Group]:
+        chosen = (work.data, work.devices, work.grouped_starts, work.task)
+        return plan(self.spec, *chosen, workers=self._count, largest=self._largest)
 
     def train(
         self,

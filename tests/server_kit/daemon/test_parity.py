@@ -47,6 +47,9 @@ class OnTheGrid(SimulatedFleet):
             delta = torch.from_numpy((steps_of(update.delta) * STEP).astype(np.float32))
             yield place, replace(update, delta=delta, weight=1.0, loss=None, halves=None)
 
+    def summed(self, *_: Any) -> None:
+        """Each is rounded to the grid, so each must be seen."""
+
 
 def simulated(name: str, overrides: dict[str, Any], trainer: Trainer) -> _Simulation:
     settings = small(rounds=ROUNDS, participants=PARTICIPANTS)

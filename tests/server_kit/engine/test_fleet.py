@@ -159,14 +159,16 @@ class Counted:
 
     def __enter__(self) -> Counter[str]:
         trained: Counter[str] = Counter()
-        original = Trainer.train_in_chunks
-
-        def counting(trainer: Trainer, starts: Any, data: Any, devices: Any, *rest: Any, **more: Any) -> Any:
-            trained.update(devices)
-            return original(trainer, starts, data, devices, *rest, **more)
-
-        self.monkeypatch.setattr(Trainer, "train_in_chunks", counting)
+        for name in ("train_in_chunks", "sum_in_chunks"):
+            self.monkeypatch.setattr(Trainer, name, self._counting(getattr(Trainer, name), trained))
         return trained
+
+    def _counting(self, original: Any, trained: Counter[str]) -> Any:
+        def counting(trainer: Trainer, *, devices: Any, **more: Any) -> Any:
+            trained.update(devices)
+            return original(trainer, devices=devices, **more)
+
+        return counting
 
     def __exit__(self, *_: object) -> None:
         self.monkeypatch.undo()

@@ -17,9 +17,9 @@ from server_kit.simulation import virtual_time as simulate_module
 from server_kit.simulation.availability import DropOut
 from server_kit.simulation.changes import Newcomers
 from server_kit.simulation.device_speeds import FactorSpeeds
-from server_kit.simulation.local_training import LocalTraining
 from server_kit.simulation.partition import ClassesPerDevice, Equal, GivenSizes, Iid
 from server_kit.simulation.population import Population
+from server_kit.simulation.training import round_work
 from tests.server_kit.engine.scripted import names, rng
 from tests.server_kit.engine.test_invariants import TOGETHER
 from tests.server_kit.engine.worlds import digits, people, run, small, world
@@ -59,13 +59,14 @@ class TestEveryPreset:
         assert ended.points[-1].progress.round >= 2
 
     def test_updates_that_are_not_finite_are_counted_and_left_out(self, name, monkeypatch):
-        made = LocalTraining._update
+        made = round_work.descend
 
-        def broken(fleet, one, delta, *rest):
-            nonsense = int(one.order.device) % 2 == 0
-            return made(fleet, one, torch.full_like(delta, math.nan) if nonsense else delta, *rest)
+        def broken(kernel, chunk, vectors, *rest):
+            ended = made(kernel, chunk, vectors, *rest)
+            vectors[0][[int(device) % 2 == 0 for device in chunk.devices]] = math.nan
+            return ended
 
-        monkeypatch.setattr(LocalTraining, "_update", broken)
+        monkeypatch.setattr(round_work, "descend", broken)
         with world(name, settings=small(3, 6)) as now:
             now.go_on()
             assert now.federation.refusals["not finite"] >= 1

@@ -42,12 +42,20 @@ def by_kernel(
     spec: Spec, data: DeviceData, devices: list[str], task: LocalTask, *, row_space: bool, start: Tensor | None = None
 ) -> Trained:
     """One chunk through one kernel, whatever the planning would have chosen."""
+    work, order = one_chunk(spec, data, devices, task, start)
+    return work.train(Group(order, row_space), Bench(spec), Workspace())
+
+
+def one_chunk(
+    spec: Spec, data: DeviceData, devices: list[str], task: LocalTask, start: Tensor | None = None
+) -> tuple[RoundWork, tuple[int, ...]]:
+    """The work of these devices, and the order in which they can be one chunk."""
     steps = {device: task.steps_for(data.count(device)) for device in devices}
     order = sorted(range(len(devices)), key=lambda i: -steps[devices[i]])
     start = spec.initial(1) if start is None else start
     starts, start_of = (start[None], [0] * len(devices)) if start.dim() == 1 else (start, range(len(devices)))
-    work = RoundWork(starts, data, devices, start_of, task, SEED, [ROUND] * len(devices), with_start_losses=True)
-    return work.train(Group(tuple(order), row_space), Bench(spec), Workspace())
+    rounds = [ROUND] * len(devices)
+    return RoundWork(starts, data, devices, start_of, task, SEED, rounds, with_start_losses=True), tuple(order)
 
 
 def alone(

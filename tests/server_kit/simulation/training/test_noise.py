@@ -14,6 +14,7 @@ from server_kit.simulation.training.kernel import Chunk
 from server_kit.simulation.training.noise import DeviceNoise, Noise, NoiseScratch
 from server_kit.simulation.training.row_space_noise import first_layer_noise, impulse_response
 from server_kit.simulation.training.streams import Draw
+from server_kit.simulation.training.targets import EachUpdate
 from server_kit.simulation.training.workspace import Workspace
 from tests.server_kit.simulation.training.fleet import by_kernel
 
@@ -77,8 +78,10 @@ def drawn_at_once(chunk: Chunk) -> tuple[torch.Tensor, list[torch.Tensor]]:
     records = records.expand(COPIES, *records.shape[-2:]).contiguous()
     products = records @ records.transpose(1, 2) + 1
     noise = Noise(tuple(DeviceNoise(Draw(2, str(i), 0).noise_key()) for i in range(COPIES)), NoiseScratch())
-    targets = [torch.empty(COPIES, (INPUTS + 1) * OUTPUTS) for _ in range(1 + chunk.task.halves)]
-    return first_layer_noise(chunk, noise, (records, products), targets, Workspace()), targets
+    layer = (INPUTS + 1) * OUTPUTS
+    targets = [torch.empty(COPIES, layer) for _ in range(1 + chunk.task.halves)]
+    rows = EachUpdate(*targets).noise_rows(layer, Workspace())
+    return first_layer_noise(chunk, noise, (records, products), rows, Workspace()), targets
 
 
 def exact_covariance(chunk: Chunk) -> np.ndarray:
