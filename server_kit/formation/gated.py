@@ -61,6 +61,7 @@ class Gated:
     def look(self, seen: Seen, memory: Memory, federation: Federated, rng: np.random.Generator) -> Look:
         inner = self.inner.look(seen, memory, federation, rng)
         federation.memory.setdefault("lately", {}).setdefault(seen.cohort, []).extend(seen.devices)
+        federation.memory.setdefault("last_in", {}).update(dict.fromkeys(seen.devices, seen.cohort))
         paused = federation.memory.setdefault("paused", {})
         paused[seen.cohort] = paused.get(seen.cohort, 0) - 1
         verdict = self._verdict(seen, federation) or self._verdict_on_choices(seen, federation)
@@ -126,8 +127,11 @@ class Gated:
         Where answers are randomised, the share that was told is p·share + (1−p)·(1−share), which can be undone.
         """
         preferring = asked = 0
+        last_in = federation.memory["last_in"]
         for child in children:
-            devices = list(dict.fromkeys(reversed(federation.memory["lately"].get(child, []))))[: self.asked]
+            lately = dict.fromkeys(reversed(federation.memory["lately"].get(child, [])))
+            # Who was out when the cohort split brought an update to whichever child, and then went to its own.
+            devices = [device for device in lately if last_in.get(device, child) == child][: self.asked]
             chosen = federation.fleet.choices(devices, torch.stack([merged, federation.model(child)]))
             preferring += sum(chosen.values())
             asked += len(chosen)
