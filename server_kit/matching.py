@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from server_kit.interfaces import CohortId, DeviceId, Federated, Memory
+
+
+_MOST_KEPT = 4096
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class OwnChoice:
 
     After a split it goes where the founders put it, if they did. With `renew_steps` one that has chosen looks again
     once so many steps of the federation have passed. Each look costs the download of all leaves' models, and an answer.
+    What devices say that look again is kept: devices that belong somewhere choose alike (`formation.gated`).
     """
 
     renew_steps: int | None = None
@@ -75,15 +79,27 @@ class OwnChoice:
         known: Memory = federation.memory.get("chosen", {})
         if known.get("among") != leaves:
             suggested = {device: leaf for device, leaf in federation.suggested.items() if leaf in leaves}
-            known = {"among": leaves, "leaf": suggested, "step": {}}
+            known = {"among": leaves, "leaf": suggested, "step": {}, "since": federation.steps, "again": []}
         asked = [each.device for each in check_ins if self._must_ask(each, known, federation.steps)]
         models = torch.stack([federation.model(leaf) for leaf in leaves])
         told = {device: leaves[choice] for device, choice in federation.fleet.choices(asked, models).items()}
         found: dict[DeviceId, CohortId] = known["leaf"] | told
         if federation.is_told:
             steps = known["step"] | dict.fromkeys(told, federation.steps)
-            federation.memory["chosen"] = {"among": leaves, "leaf": found, "step": steps}
+            again = [*known.get("again", []), *self._again(check_ins, told, known)]
+            federation.memory["chosen"] = {**known, "leaf": found, "step": steps, "again": again[-_MOST_KEPT:]}
         return [found.get(each.device) or leaves[int(rng.integers(len(leaves)))] for each in check_ins]
+
+    def _again(
+        self, check_ins: Sequence[CheckIn], told: Mapping[DeviceId, CohortId], known: Memory
+    ) -> list[list[CohortId]]:
+        """What devices chose before, and now: those that first looked when the models had had time to part."""
+        first = known.get("since", 0) + (self.renew_steps or 0)
+        return [
+            [known["leaf"][each.device], told[each.device]]
+            for each in check_ins
+            if each.device in told and not each.changed and known["step"].get(each.device, -1) >= first
+        ]
 
     def _must_ask(self, check_in: CheckIn, known: Memory, step: int) -> bool:
         if check_in.changed or check_in.device not in known["leaf"]:

@@ -140,8 +140,16 @@ PRESETS: Mapping[str, Table] = {
 """Names to parts; what is not said is `Strategy`'s default."""
 
 UNDER_TERMS: Mapping[str, Mapping[str, Table]] = {
-    # Participations and choices are scarce: nobody trains in vain, and only who trains is asked to choose.
-    "record": {"covey": {"budget": "shared", "over_commit": 1.0}},
+    # Participations and choices are scarce: nobody trains in vain, only who trains is asked to choose, and who has
+    # chosen looks again when he trains next. A server step that is linear in the noise keeps random starts apart.
+    "record": {
+        "covey": {
+            "aggregator": "fedavg",
+            "matcher": {"kind": "own_choice", "renew_steps": 20},
+            "budget": "shared",
+            "over_commit": 1.0,
+        },
+    },
     # Noise drowns every update, a histogram hides records only, and a choice costs more than it finds: what is left is
     # one model, and a server step that is linear in the noise.
     "device": {

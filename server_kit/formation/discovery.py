@@ -7,8 +7,9 @@ were heading, so that every device can tell from its own data which of them is i
 
 Where privacy leaves nothing to judge by (noise drowns directions, and halves would be releases of their own), groups
 by labels are tried as they are, and `Gated` undoes what does not help. Without those, and where devices can tell
-their choices reliably, children start apart at random and devices choose among them: a child that serves nobody
-better is left by all.
+their choices reliably, children start apart at random and devices choose among them; not where labels differ from
+device to device without making groups, for then choices would follow labels, and four models serve worse than one.
+`Gated` undoes children between which devices do not choose alike twice.
 """
 
 from __future__ import annotations
@@ -107,6 +108,8 @@ class Discovery(Never):
     """How many children to try where there is nothing to go by; fewer than 2 for none."""
     least_candour: float = 0.9
     """How often devices must tell the truth about their choice for that: mixed up, random starts stay alike."""
+    most_label_spread: float = 2.0
+    """And how far their labels may differ, in multiples of what chance and noise explain."""
     sketch: int | None = None
 
     @property
@@ -194,12 +197,21 @@ class Discovery(Never):
         # Nothing will be learnt about groups by waiting, and early on models are soon apart.
         if memory["count"] > 1 or self.blind_groups < 2:
             return None
-        if federation.fleet.candour(self.blind_groups) < self.least_candour:
+        if len(seen.devices) < self.blind_groups * self.least_members:
+            return None
+        if federation.fleet.candour(self.blind_groups) < self.least_candour or self._labels_differ(federation):
             return None
         parent, start = federation.model(seen.cohort), federation.fresh_model(0)
         apart = [federation.fresh_model(number) - start for number in range(self.blind_groups)]
         models = [parent + difference for difference in apart]
         return Split(seen.cohort, self.blind_groups, {}, models, f"{self.blind_groups} random starts to choose from")
+
+    def _labels_differ(self, federation: Federated) -> bool:
+        rows = federation.memory.get("rows", {})
+        if self.summarizer is None or len(rows) < 2:
+            return False
+        request = self.summarizer.request(federation.model(federation.leaves[0]), federation.task)
+        return label_spread(torch.stack(list(rows.values())), request.noise_scale) > self.most_label_spread
 
     def _large_enough(self, labels: Mapping[DeviceId, int]) -> dict[int, int]:
         """New numbers for the groups that have enough members; none if they leave too many out."""
@@ -240,6 +252,19 @@ class Discovery(Never):
             models = [parent + step for step in steps]
         reason = f"{1 - best.left:.0%} of the differences lie between {best.groups} groups, by {best.source}"
         return Split(seen.cohort, best.groups, best.labels, models, reason)
+
+
+def label_spread(counts: torch.Tensor, noise_scale: float | None) -> float:
+    """How far counts [n, labels] are from shares that all devices have in common; 1: as chance and noise explain."""
+    counts = counts.flatten(1).double()
+    totals = counts.sum(dim=1, keepdim=True).clamp_min(0)
+    shares = counts.sum(dim=0).clamp_min(0)
+    shares /= shares.sum().clamp_min(1)
+    left = (counts - totals * shares).square().sum()
+    drawn = (totals * (shares * (1 - shares))).sum()
+    # Discrete Laplace noise on each count; that on their sum, shared out, is small beside it.
+    noise = 2 * (noise_scale or 0.0) ** 2 * counts.numel()
+    return float(left / (drawn + noise).clamp_min(1))
 
 
 def signal_of(history: Sequence[Step], deviations: float = 0.0) -> float:

@@ -2,11 +2,15 @@
 
 Some steps after a split each child's devices compare their child's model with the mean of the children's
 models, which is what a merge would give them. They answer with a choice, which can be randomised on the device.
+
+Where nobody was placed, and devices choose among children that started apart at random, nobody is asked more than he is
+anyway: devices that look again choose as they did before where groups are real, and anew where all are alike.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -38,6 +42,11 @@ class Gated:
     deviations: float = 1.0
     asked: int = 32
     pause: int = 50
+    least_steadiness: float = 0.4
+    """Where devices chose for themselves: how much more often than by chance they must choose the same again, from 0 to
+    1, likewise with standard errors to spare."""
+    least_repeats: int = 48
+    """How many must have chosen again before that is judged."""
 
     @property
     def wants(self) -> Wants:
@@ -52,22 +61,19 @@ class Gated:
     def look(self, seen: Seen, memory: Memory, federation: Federated, rng: np.random.Generator) -> Look:
         inner = self.inner.look(seen, memory, federation, rng)
         federation.memory.setdefault("lately", {}).setdefault(seen.cohort, []).extend(seen.devices)
+        federation.memory.setdefault("last_in", {}).update(dict.fromkeys(seen.devices, seen.cohort))
         paused = federation.memory.setdefault("paused", {})
         paused[seen.cohort] = paused.get(seen.cohort, 0) - 1
-        verdict = self._verdict(seen, federation)
+        verdict = self._verdict(seen, federation) or self._verdict_on_choices(seen, federation)
         if verdict is not None:
             paused[verdict.cohort] = self.pause
             return Look(verdict, inner.answers)
         if isinstance(inner.decision, Split):
             if paused.get(seen.cohort, 0) > 0:
                 return Look(None, inner.answers)
-            if inner.decision.members:
-                # Where nobody was placed devices choose, and leave a child that does not serve them by themselves.
-                self._put_on_trial(seen.cohort, federation)
+            trial = "trials" if inner.decision.members else "trials by choices"
+            federation.memory.setdefault(trial, {})[seen.cohort] = {}
         return inner
-
-    def _put_on_trial(self, cohort: CohortId, federation: Federated) -> None:
-        federation.memory.setdefault("trials", {})[cohort] = {}
 
     def _verdict(self, seen: Seen, federation: Federated) -> Merge | None:
         """Count this step of a child on trial; once all have had their steps, ask their devices."""
@@ -94,6 +100,25 @@ class Gated:
         found = f"{min(max(share, 0.0), 1.0):.0%} ± {error:.0%}"
         return Merge(parent, merged, f"too few devices are sure to do better in their own cohort: {found}")
 
+    def _verdict_on_choices(self, seen: Seen, federation: Federated) -> Merge | None:
+        """Once enough devices have chosen again: undo children between which they do not tell apart."""
+        parent = parent_of(seen.cohort)
+        trials, chosen = federation.memory.get("trials by choices", {}), federation.memory.get("chosen", {})
+        again = chosen.get("again", [])
+        if parent is None or parent not in trials or len(again) < self.least_repeats:
+            return None
+        if chosen["among"] != list(federation.leaves):
+            return None
+        del trials[parent]
+        found, error = steadiness(again)
+        if found - self.deviations * error > self.least_steadiness:
+            return None
+        # A child that nobody wants is where it started, by chance.
+        wanted = Counter(now for _, now in again)
+        parts = [federation.model(leaf) * (number / len(again)) for leaf, number in wanted.items()]
+        merged = torch.stack(parts).sum(dim=0)
+        return Merge(parent, merged, f"devices that chose again chose anew: {max(found, 0.0):.0%} ± {error:.0%} steady")
+
     def _preferring(
         self, children: Sequence[CohortId], merged: torch.Tensor, federation: Federated
     ) -> tuple[float, float]:
@@ -102,8 +127,11 @@ class Gated:
         Where answers are randomised, the share that was told is p·share + (1−p)·(1−share), which can be undone.
         """
         preferring = asked = 0
+        last_in = federation.memory["last_in"]
         for child in children:
-            devices = list(dict.fromkeys(reversed(federation.memory["lately"].get(child, []))))[: self.asked]
+            lately = dict.fromkeys(reversed(federation.memory["lately"].get(child, [])))
+            # Who was out when the cohort split brought an update to whichever child, and then went to its own.
+            devices = [device for device in lately if last_in.get(device, child) == child][: self.asked]
             chosen = federation.fleet.choices(devices, torch.stack([merged, federation.model(child)]))
             preferring += sum(chosen.values())
             asked += len(chosen)
@@ -113,3 +141,15 @@ class Gated:
         error = math.sqrt(max(told * (1 - told), 1 / asked) / asked)
         honest = federation.fleet.candour(2)
         return (told - (1 - honest)) / (2 * honest - 1), error / (2 * honest - 1)
+
+
+def steadiness(again: Sequence[Sequence[CohortId]]) -> tuple[float, float]:
+    """How much more often than by chance two choices of a device agree (Cohen's κ), and its standard error."""
+    number = len(again)
+    before, now = Counter(first for first, _ in again), Counter(second for _, second in again)
+    chance = sum(before[leaf] * now[leaf] for leaf in before) / number**2
+    if chance == 1.0:
+        return 0.0, 0.0  # all want one and the same
+    told = sum(first == second for first, second in again) / number
+    error = math.sqrt(max(told * (1 - told), 1 / number) / number)
+    return (told - chance) / (1 - chance), error / (1 - chance)

@@ -20,7 +20,7 @@ from privacy.budget import NeighbouringRelation, PrivacyCost, PrivacyUnit, Sampl
 from privacy.clipping import clip_to_grid
 from privacy.exact import exact_epsilon, exact_multiplier
 from privacy.grid_gaussian import rounded_gaussian
-from privacy.mechanisms import ClippedUpdate, FeatureHistogram, LabelHistogram
+from privacy.mechanisms import ClippedUpdate, FeatureHistogram, LabelHistogram, VotedChoice
 from privacy.mechanisms.label_histogram import count_labels
 from privacy.packing import pack, pack_array
 from privacy.randomness import NoiseSource, SeededSource
@@ -147,6 +147,23 @@ class AnsweredAgain(LabelHistogram):
     def answer(self, data, noise):
         payloads = [LabelHistogram.answer(self, data, noise).payload for _ in range(self.times)]
         return Answer(b"".join(payloads))
+
+
+# Choices
+
+
+class ForgetsReplacedVotes(VotedChoice):
+    """A record in the place of another moves two counts of votes; the throw of dice is for one."""
+
+    def _drawn(self, noise):
+        return VotedChoice(self.num_choices, self.epsilon, NeighbouringRelation.ADD_REMOVE)._drawn(noise)
+
+
+class TellsTheWinner(VotedChoice):
+    """The choice with the most votes, whatever ε says."""
+
+    def answer(self, data, noise):
+        return Answer(pack([max(range(self.num_choices), key=list(data).count)]))
 
 
 # Updates

@@ -60,6 +60,8 @@ def test_twenty_thousand_runs_notice_a_fifth_too_little_noise():
         built_in("feature_histogram"),
         built_in("feature_histogram", relation="add_remove"),
         built_in("randomized_response"),
+        built_in("voted_choice"),
+        built_in("voted_choice", relation="add_remove"),
         built_in("bounded_scalar"),
         built_in("clipped_update", noise_multiplier=2),
         built_in("discrete_gaussian", noise_multiplier=2),

@@ -45,6 +45,8 @@ FAULTS: dict[str, tuple[Any, int, float, str | None]] = {
     "noise added in floats": (mutants.FloatNoise(1, 1, ADD_REMOVE), 4_000, 2.0, "trailing bits"),
     "error on unknown labels": (mutants.RaisesOnUnknownLabels(2, 1), 1_500, 4.0, "error or none"),
     "answers not remembered": (mutants.AnsweredAgain(2, 1), 1_500, 1.5, None),
+    "a replaced vote forgotten": (mutants.ForgetsReplacedVotes(2, 1), 1_500, 1.2, None),
+    "the winner told as it is": (mutants.TellsTheWinner(3, 1), 1_500, 4.0, None),
     "no clipping": (mutants.NoClip(UPDATE, 1, 2), 800, 15.0, None),
     "NaN passes": (mutants.NanPasses(UPDATE, 1, 2), 800, 8.0, "nothing or "),
     "each coordinate clipped": (mutants.ClipsEachCoordinate(UPDATE, 1, 2), 800, 6.0, None),

@@ -160,7 +160,7 @@ def test_a_device_without_records_has_no_votes():
 @pytest.mark.parametrize("wrong", [[1.0], [[1.0, 2.0]], 1.0, None], ids=["fewer", "a table", "a number", "nothing"])
 def test_losses_that_are_not_one_a_record_leave_the_answer_to_chance(wrong):
     rows = iter([[1.0, 2.0], wrong, [1.0, 2.0]])
-    polling = Polling(download, lambda weights, between_batches: next(rows), go_on)  # type: ignore[arg-type, return-value]
+    polling = Polling(download, lambda weights, between_batches: next(rows), go_on)
     assert polling.of(REFERENCES) == []
     assert isinstance(polling.failure, EvaluationFailed)
     assert next(rows, None) is None, "all models are looked at, whichever failed"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from device_sdk.trainers import ModelMismatch
-from device_sdk.wire.messages import DeclineReason, QuestionKind
+from device_sdk.wire.messages import ChoiceBy, DeclineReason, QuestionKind
 from tests.device_sdk.runtime.asking import CHOICE, MODELS, Evaluates, answered
 from tests.device_sdk.runtime.federation import entries_of
 from tests.device_sdk.runtime.trainers import run_until, trainer
@@ -35,6 +35,8 @@ GREEDY = {
     "a loss": ({"models": MODELS[:1], "kind": QuestionKind.LOSS, "loss_bound": 1.0}, DeclineReason.TERMS),
     "another shape": ({"models": [OTHER_SHAPE]}, DeclineReason.MODEL),
     "equal models": ({"models": MODELS[:1] * 2}, DeclineReason.MODEL),
+    "votes where the device is hidden": ({**CHOICE, "choice_by": ChoiceBy.VOTES}, DeclineReason.TERMS),
+    "a way to choose of a newer version": ({**CHOICE, "choice_by": ChoiceBy.UNKNOWN}, DeclineReason.TERMS),
 }
 
 

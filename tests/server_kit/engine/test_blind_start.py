@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
+import pytest
 import torch
 
 from server_kit.clustering import KMeans
 from server_kit.formation import Discovery, Gated
+from server_kit.formation.discovery import label_spread
+from server_kit.formation.gated import steadiness
 from server_kit.formation.summaries import AsTheyAre, LabelHistograms
-from server_kit.interfaces import Split
+from server_kit.interfaces import Merge, Split
 from server_kit.matching import OwnChoice
 from server_kit.strategy import Strategy
 from tests.server_kit.engine.scripted import SIZE, Play, ScriptedFleet, names
@@ -22,13 +28,21 @@ def nearest(device: str, models: torch.Tensor) -> int:
     return int((models[:, 0] * sign(device)).argmax())
 
 
-def play(honesty: float = 1.0, labels: bool = False, **settings: object) -> Play:
-    fleet = ScriptedFleet(names(20), prefers=nearest, honesty=honesty)
+def play(
+    honesty: float = 1.0,
+    labels: bool = False,
+    renew_steps: int | None = None,
+    prefers: Callable[[str, torch.Tensor], int] = nearest,
+    row: Callable[[str], list[float]] = lambda device: [float(sign(device))] * SIZE,
+    **settings: object,
+) -> Play:
+    fleet = ScriptedFleet(names(20), prefers=prefers, honesty=honesty)
     fleet.delta = lambda device, order: [float(sign(device))] * SIZE
-    fleet.row = lambda device: [float(sign(device))] * SIZE
+    fleet.row = row
     found = {"summarizer": LabelHistograms(), "distance": AsTheyAre(), "clusterer": KMeans(2)} if labels else {}
     discovery = Discovery(**{"blind_groups": 2, "steps": 3, **found, **settings})  # type: ignore[arg-type]
-    now = Play(Strategy("blind", formation=Gated(discovery, steps=2), matcher=OwnChoice()), fleet)
+    gated = Gated(discovery, steps=2, least_repeats=30)
+    now = Play(Strategy("blind", formation=gated, matcher=OwnChoice(renew_steps)), fleet)
     now.federation.begin()
     return now
 
@@ -60,8 +74,75 @@ def test_groups_by_labels_come_first_and_take_their_time():
     assert now.federation.suggested
 
 
-def test_nobody_is_asked_whether_a_blind_start_was_worth_it():
-    now = play()
-    splits(now)
-    assert not now.federation.memory["trials"]
+def test_they_do_not_with_too_few_devices_for_each_child():
+    assert splits(play(blind_groups=4)) == [0]
+    assert splits(play(blind_groups=5)) == []
+
+
+def test_they_do_not_where_labels_differ_without_making_groups():
+    def told(row: Callable[[str], list[float]]) -> list[int]:
+        return splits(play(labels=True, clusterer=KMeans(1), row=row))
+
+    assert told(lambda device: [30.0 + int(device[1:]) % 3] * SIZE) == [0]
+    assert told(lambda device: [100.0 * (place == int(device[1:]) % SIZE) for place in range(SIZE)]) == []
+
+
+@pytest.mark.parametrize("noise_scale", [None, 2.0])
+def test_labels_drawn_alike_spread_as_chance_and_noise_explain(noise_scale):
+    rng = np.random.default_rng(3)
+    sizes = rng.integers(40, 400, 300)
+    noise = rng.laplace(0, noise_scale or 1e-9, (300, 4))
+
+    def spread(shares):
+        counts = [rng.multinomial(size, share) for size, share in zip(sizes, shares, strict=True)]
+        return label_spread(torch.from_numpy(np.array(counts) + noise), noise_scale)
+
+    assert spread([[0.4, 0.3, 0.2, 0.1]] * 300) == pytest.approx(1.0, abs=0.15)
+    assert spread(rng.dirichlet([2.0] * 4, 300)) > 4
+
+
+def test_nobody_is_asked_more_to_judge_a_blind_start_and_steady_devices_keep_it():
+    now = play(renew_steps=2)
+    assert splits(now, 30) == [0]
+    assert not now.federation.memory.get("trials")
+    assert not now.federation.memory["trials by choices"], "it was judged"
     assert now.federation.leaves == ["0.0", "0.1"]
+
+
+def merged(now: Play) -> tuple[Merge, list[torch.Tensor]]:
+    """How a blind start is undone, and the children's models a step before."""
+    for _ in range(30):
+        before = [now.federation.model(leaf).clone() for leaf in now.federation.leaves]
+        for change in now.round():
+            if isinstance(change.decision, Merge):
+                return change.decision, before
+    raise AssertionError("it was not undone")
+
+
+def test_a_blind_start_among_devices_that_choose_anew_each_time_is_undone():
+    chance = np.random.default_rng(0)
+    now = play(renew_steps=2, prefers=lambda device, models: int(chance.integers(len(models))))
+    merge, _ = merged(now)
+    assert merge.cohort == "0"
+    assert "chose anew" in merge.reason
+    assert splits(now, 20) == []
+    assert now.federation.leaves == ["0"]
+
+
+def test_where_all_want_one_child_the_others_leave_no_trace_in_what_is_merged():
+    now = play(renew_steps=2, prefers=lambda device, models: 1)
+    now.fleet.delta = lambda device, order: [0.0] * SIZE
+    merge, (unwanted, wanted) = merged(now)
+    assert torch.allclose(merge.model, wanted)
+    assert not torch.allclose(merge.model, unwanted)
+
+
+CROSSED = [["0.0", "0.0"], ["0.0", "0.1"], ["0.1", "0.0"], ["0.1", "0.1"]]
+KEPT = [["0.0", "0.0"], ["0.1", "0.1"]]
+
+
+def test_steadiness_is_what_is_left_when_chance_is_taken_out():
+    assert steadiness(KEPT * 24)[0] == 1.0
+    assert steadiness(CROSSED * 12)[0] == 0.0
+    assert steadiness((CROSSED + KEPT * 2) * 8)[0] == pytest.approx(0.5)
+    assert steadiness(KEPT[:1] * 48) == (0.0, 0.0)

@@ -158,3 +158,16 @@ def test_without_the_gate_a_meaningless_split_would_stay():
 def test_it_asks_for_what_its_inner_formation_wants_and_for_choices():
     assert Gated(Seeing()).wants.choices
     assert Gated(Seeing()).wants.updates
+
+
+def test_a_device_is_asked_about_the_child_that_it_was_in_last():
+    now = play(own)
+    for _ in range(3):
+        now.round()
+    # All were out when the cohort split, and brought what they had to one child.
+    memory, strangers = now.federation.memory, names(20)[1::2]
+    memory["lately"]["0.0"] = [*strangers, *memory["lately"].get("0.0", [])]
+    for _ in range(9):
+        now.round()
+    assert not memory["trials"]
+    assert now.federation.leaves == ["0.0", "0.1"]
