@@ -1,7 +1,7 @@
-"""Ours, as a researcher calls it: `python -m benchmarks.speed.run_covey DATA MODEL ROUNDS EPOCHS`.
+"""Ours, as a researcher calls it: `python -m benchmarks.speed.run_covey DATA MODEL ROUNDS EPOCHS [record]`.
 
-The whole engine: check-ins, selection, virtual time, every update looked at and folded by itself. `run_kernels` is the
-training alone.
+The whole engine: check-ins, selection, virtual time, training and the fold. `run_kernels` is the training alone;
+`record` asks for privacy of records, see `dp`.
 """
 
 from __future__ import annotations
@@ -69,4 +69,8 @@ def _beginning_with(module: nn.Module, kind: type[Mlp | Cnn]) -> Mlp | Cnn:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    record_level = sys.argv[5:] == ["record"]
+    main(
+        *(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])),
+        privacy=PrivacyTerms(participations=40) if record_level else None,
+    )
