@@ -16,7 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -56,13 +56,8 @@ class Change:
     children: tuple[CohortId, ...] = ()
 
 
-class _Footing(NamedTuple):
-    """What the pace of a leaf follows from."""
-
-    plan: Plan
-    leaves: int
-    begin_with: int
-    round: int
+_Footing = tuple[Plan, int, int, int]
+"""What the pace of a leaf follows from: the plan, the number of leaves, how many must wait, and its round."""
 
 
 class Federation:
@@ -211,6 +206,8 @@ class Federation:
         """What is known about each device."""
         known, clusters = self.state.views, self.memory.get("clusters", {})
         views = [known.get(device) or DeviceView(device) for device in devices]
+        if not clusters:
+            return [view if view.cluster is None else replace(view, cluster=None) for view in views]
         found = [clusters.get(view.device) for view in views]
         return [
             view if cluster == view.cluster else replace(view, cluster=cluster)
@@ -270,21 +267,22 @@ class Federation:
     def cohort(self, leaf: CohortId) -> Cohort:
         """A leaf at work; made anew when what it stands on has changed, since every event asks for it."""
         state = self.state.cohorts[leaf]
-        footing = _Footing(self.plan, len(self.leaves), self.least_waiting(leaf), state.round)
+        footing = (self.plan, len(self.leaves), self.least_waiting(leaf), state.round)
         known = self._at_work.get(leaf)
         if known is None or known[0] != footing or known[1].state is not state:
             known = self._at_work[leaf] = footing, self._cohort(state, footing)
         return known[1]
 
     def _cohort(self, state: CohortState, footing: _Footing) -> Cohort:
-        strategy = self.plan.strategy
+        plan, leaves, begin_with, number = footing
+        strategy = plan.strategy
         return Cohort(
             state,
             Uniform() if strategy.shares_places else strategy.selector,
             strategy.aggregator,
-            strategy.pace(self.plan.participants, footing.leaves, footing.begin_with, footing.round),
+            strategy.pace(plan.participants, leaves, begin_with, number),
             self._shelf_of(state.cohort),
-            self.plan.seed,
+            plan.seed,
         )
 
     def rng(self, purpose: str) -> np.random.Generator:

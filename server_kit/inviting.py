@@ -121,7 +121,9 @@ class Inviting:
             # What it was asked on arrival may have been all that a device had to give.
             able = set(fleet.waiting(now_seconds))
             check_ins = [check_in for check_in in check_ins if check_in.device in able]
-        banned = self.federation.memory.get("banned_until", {})
+        banned = self.federation.memory.get("banned_until")
+        if not banned:
+            return list(check_ins)
         return [check_in for check_in in check_ins if not self._banned(check_in.device, banned)]
 
     def _banned(self, device: DeviceId, banned: dict[DeviceId, int]) -> bool:
