@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -56,6 +56,10 @@ class Change:
     children: tuple[CohortId, ...] = ()
 
 
+_Footing = tuple[Plan, int, int, int]
+"""What the pace of a leaf follows from: the plan, the number of leaves, how many must wait, and its round."""
+
+
 class Federation:
     """The state, the plan, and the fleet that they are about."""
 
@@ -68,6 +72,7 @@ class Federation:
         self.least_waiting: Callable[[CohortId], int] = lambda _: 1
         """How many devices must wait before a leaf opens a round."""
         self._shelf_of = shelf_of
+        self._at_work: dict[CohortId, tuple[_Footing, Cohort]] = {}
 
     # What parts may know (interfaces.Federated)
 
@@ -128,13 +133,14 @@ class Federation:
         orders = Inviting(self).orders(now_seconds)
         for order in orders:
             self.state.out[order.device] = order.cohort
-        self.fleet.dispatch(orders, now_seconds)
+        if orders:
+            self.fleet.dispatch(orders, now_seconds)
         return orders
 
     def receive(self, device: DeviceId, now_seconds: float) -> Verdict:
         """A device has answered."""
         cohort = self.cohort(self.state.out.pop(device, ROOT))
-        asked = (cohort.state.asked | cohort.state.missed).get(device)
+        asked = cohort.state.missed.get(device) or cohort.state.asked.get(device)
         verdict = cohort.receive(device, now_seconds)
         if asked is not None:
             self.note(device, now_seconds - asked.at_seconds, cohort.state.version - asked.version)
@@ -194,9 +200,19 @@ class Federation:
 
     def view(self, device: DeviceId) -> DeviceView:
         """What is known about a device."""
-        view = self.state.views.get(device) or DeviceView(device)
-        cluster = self.memory.get("clusters", {}).get(device)
-        return view if cluster == view.cluster else replace(view, cluster=cluster)
+        return self.views([device])[0]
+
+    def views(self, devices: Iterable[DeviceId]) -> list[DeviceView]:
+        """What is known about each device."""
+        known, clusters = self.state.views, self.memory.get("clusters", {})
+        views = [known.get(device) or DeviceView(device) for device in devices]
+        if not clusters:
+            return [view if view.cluster is None else replace(view, cluster=None) for view in views]
+        found = [clusters.get(view.device) for view in views]
+        return [
+            view if cluster == view.cluster else replace(view, cluster=cluster)
+            for view, cluster in zip(views, found, strict=True)
+        ]
 
     def note(self, device: DeviceId, latency_seconds: float, staleness: int) -> None:
         """Remember how long a device took to answer, and how stale its answer was."""
@@ -249,15 +265,24 @@ class Federation:
             self.state.cohorts[leaf].model = model
 
     def cohort(self, leaf: CohortId) -> Cohort:
-        """A leaf at work."""
-        strategy, state = self.plan.strategy, self.state.cohorts[leaf]
+        """A leaf at work; made anew when what it stands on has changed, since every event asks for it."""
+        state = self.state.cohorts[leaf]
+        footing = (self.plan, len(self.leaves), self.least_waiting(leaf), state.round)
+        known = self._at_work.get(leaf)
+        if known is None or known[0] != footing or known[1].state is not state:
+            known = self._at_work[leaf] = footing, self._cohort(state, footing)
+        return known[1]
+
+    def _cohort(self, state: CohortState, footing: _Footing) -> Cohort:
+        plan, leaves, begin_with, number = footing
+        strategy = plan.strategy
         return Cohort(
             state,
             Uniform() if strategy.shares_places else strategy.selector,
             strategy.aggregator,
-            strategy.pace(self.plan.participants, len(self.leaves), self.least_waiting(leaf), state.round),
-            self._shelf_of(leaf),
-            self.plan.seed,
+            strategy.pace(plan.participants, leaves, begin_with, number),
+            self._shelf_of(state.cohort),
+            plan.seed,
         )
 
     def rng(self, purpose: str) -> np.random.Generator:

@@ -60,7 +60,7 @@ class Inviting:
                 by_leaf[home].append(check_in)
         orders = []
         for leaf in hungry:
-            views = [self.federation.view(check_in.device) for check_in in by_leaf[leaf]]
+            views = self.federation.views(check_in.device for check_in in by_leaf[leaf])
             chosen = self.federation.cohort(leaf).ask(views, now_seconds)
             self.state.sated.add(leaf)
             orders += self._orders(leaf, chosen, by_leaf[leaf])
@@ -69,8 +69,9 @@ class Inviting:
     def _is_hungry(self, leaf: CohortId, now_seconds: float) -> bool:
         """Whether it wants more, and may get more: past its deadline a leaf asks again for those it gave up."""
         cohort = self.federation.cohort(leaf)
-        may = leaf not in self.state.sated or cohort.deadline_seconds() <= now_seconds
-        return may and cohort.wanted(now_seconds) > 0
+        if leaf in self.state.sated and cohort.deadline_seconds() > now_seconds:
+            return False
+        return cohort.wanted(now_seconds) > 0
 
     def _any(self, now_seconds: float) -> list[Order]:
         """Choose devices first, and see then where they belong."""
@@ -89,7 +90,7 @@ class Inviting:
         check_ins = self._waiting(now_seconds, most)
         if len(check_ins) < (1 if strategy.is_asynchronous else self.federation.least_waiting(leaves[0])):
             return []
-        views = [self.federation.view(check_in.device) for check_in in check_ins]
+        views = self.federation.views(check_in.device for check_in in check_ins)
         memory = self.federation.memory.setdefault("selection", {})
         chosen = set(strategy.selector.select(views, places, memory, self.federation.rng("select")))
         taken = [check_in for check_in in check_ins if check_in.device in chosen]
@@ -98,7 +99,7 @@ class Inviting:
             by_leaf.setdefault(home, []).append(check_in)
         orders = []
         for leaf, theirs in by_leaf.items():
-            views = [self.federation.view(check_in.device) for check_in in theirs]
+            views = self.federation.views(check_in.device for check_in in theirs)
             asked = self.federation.cohort(leaf).ask(views, now_seconds, places=len(theirs))
             orders += self._orders(leaf, asked, theirs)
         return orders
@@ -120,7 +121,9 @@ class Inviting:
             # What it was asked on arrival may have been all that a device had to give.
             able = set(fleet.waiting(now_seconds))
             check_ins = [check_in for check_in in check_ins if check_in.device in able]
-        banned = self.federation.memory.get("banned_until", {})
+        banned = self.federation.memory.get("banned_until")
+        if not banned:
+            return list(check_ins)
         return [check_in for check_in in check_ins if not self._banned(check_in.device, banned)]
 
     def _banned(self, device: DeviceId, banned: dict[DeviceId, int]) -> bool:
@@ -141,8 +144,8 @@ class Inviting:
         trained = Trained(state.model, state.aggregation, self.plan.layout)
         usual = replace(self.plan.task, halves=True) if self.plan.strategy.formation.wants.halves else self.plan.task
         orders = []
-        for device in chosen:
-            self.state.claims[device] = said[device]
-            task = self.plan.strategy.objective.task_for(usual, self.federation.view(device), trained)
-            orders.append(Order(device, leaf, state.version, state.model, task))
+        for view in self.federation.views(chosen):
+            self.state.claims[view.device] = said[view.device]
+            task = self.plan.strategy.objective.task_for(usual, view, trained)
+            orders.append(Order(view.device, leaf, state.version, state.model, task))
         return orders

@@ -1,9 +1,11 @@
 """What record-level DP-SGD costs in the simulator: the same training with and without it, taking turns.
 
-    python -m benchmarks.speed.dp [--model mlp|cnn] [--json]
+    python -m benchmarks.speed.dp [--model mlp|cnn] [--engine] [--json]
 
 The workload is that of `side_by_side`. Three forms alternate chunk by chunk on one core: plain SGD, clipping
 of each record, clipping and noise. Time is that of the processor, so that others on the machine disturb less.
+With `--engine`, whole runs on all cores alternate instead: without terms of privacy and with those of a record, where
+batches are Poisson samples.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import time
 
 import torch
 
-from benchmarks.speed import workload
+from benchmarks.speed import dp_engine, workload
 from server_kit.simulation.training import Cnn, DeviceData, LocalTask, Mlp
 from server_kit.simulation.training.bench import Bench
 from server_kit.simulation.training.planning import Group, devices_per_chunk, prefers_row_space
@@ -39,6 +41,7 @@ class Form:
         self._work = RoundWork(
             spec.initial(0)[None], data, devices, [0] * len(devices), task, 1, [0] * len(devices), False
         )
+        self._shares = [1.0] * len(devices)
         self._row_space = prefers_row_space(spec, workload.SAMPLES, task)
         self.devices = devices_per_chunk(spec, workload.SAMPLES, row_space=self._row_space)
         self._bench, self._room = Bench(spec), Workspace()
@@ -47,8 +50,20 @@ class Form:
         """Processor time for each device of one chunk."""
         group = Group(tuple(range(first, first + self.devices)), self._row_space)
         start = time.thread_time()
-        self._work.train(group, self._bench, self._room)
+        self._work.sum(group, self._shares, self._bench, self._room)
         return 1000 * (time.thread_time() - start) / self.devices
+
+
+def show_engine(options: argparse.Namespace) -> None:
+    rows = dp_engine.compare(options.model, options.epochs, options.passes or 3)
+    if options.json:
+        print(json.dumps({"model": options.model, "epochs": options.epochs, "engine": rows}))
+        return
+    for row in rows:
+        speed = (
+            f"{row['updates_per_second']:9.0f}/s ({row['slower_by']:.2f} x slower, wanted {WANTED[options.model]:g})"
+        )
+        print(f"{row['form']:10}{speed}{row['milliseconds_per_update']:9.3f} ms ({row['costs_more_by']:.2f} x)")
 
 
 def main() -> None:
@@ -56,9 +71,14 @@ def main() -> None:
     parser.add_argument("--model", choices=("mlp", "cnn"), default="mlp")
     parser.add_argument("--batch", type=int, default=workload.BATCH)
     parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--passes", type=int, default=60)
+    parser.add_argument("--passes", type=int, help="default: 60 of chunks, 3 of whole runs")
+    parser.add_argument("--engine", action="store_true", help="compare whole runs of the engine")
     parser.add_argument("--json", action="store_true", help="print the measurements as JSON")
     options = parser.parse_args()
+    if options.engine:
+        show_engine(options)
+        return
+    options.passes = options.passes or 60
     torch.set_num_threads(1)
     samples = workload.DEVICES * workload.SAMPLES
     data = DeviceData.equal_parts(torch.randn(samples, 784), torch.randint(0, 10, (samples,)), workload.DEVICES)

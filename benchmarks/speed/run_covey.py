@@ -1,13 +1,15 @@
-"""Ours, as a researcher calls it: `python -m benchmarks.speed.run_covey DATA MODEL ROUNDS EPOCHS`.
+"""Ours, as a researcher calls it: `python -m benchmarks.speed.run_covey DATA MODEL ROUNDS EPOCHS [record]`.
 
-The whole engine: check-ins, selection, virtual time, every update looked at and folded by itself. `run_kernels` is the
-training alone.
+The whole engine: check-ins, selection, virtual time, training and the fold. `run_kernels` is the training alone;
+`record` asks for privacy of records, see `dp`.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,48 +19,46 @@ from torch import Tensor, nn
 from benchmarks.speed import workload
 from server_kit.aggregation import FedAvg
 from server_kit.interfaces import Memory, Updates
-from server_kit.simulation import Cnn, LocalTask, Mlp, Point, Population, RunSettings, simulate
+from server_kit.simulation import Cnn, LocalTask, Mlp, Population, PrivacyTerms, RunSettings, simulate
 from server_kit.simulation.datasets.dataset import TRAIN, Dataset
 from server_kit.simulation.partition import GivenSplit, NaturalUsers
 from server_kit.strategy import Strategy
 
 
-@dataclass
+@dataclass(frozen=True)
 class Watched:
-    """FedAvg that shows its models to the clock."""
+    """FedAvg that tells when it has made a model: like the others, this run tests none of them in between."""
 
+    on_model: Callable[[Tensor], None]
     plain: FedAvg = field(default_factory=FedAvg)
-    model: Tensor | None = None
 
     def aggregate(self, model: Tensor, updates: Updates, memory: Memory) -> Tensor:
-        self.model = self.plain.aggregate(model, updates, memory)
-        return self.model
+        made = self.plain.aggregate(model, updates, memory)
+        self.on_model(made)
+        return made
 
 
-def main(folder: Path, name: str, rounds: int, epochs: int) -> None:
+def main(folder: Path, name: str, rounds: int, epochs: int, privacy: PrivacyTerms | None = None) -> None:
     clock = workload.Clock("covey")
     inputs, labels = workload.read_data(folder)
     spec = _beginning_with(workload.build_model(name), Mlp if name == "mlp" else Cnn)
     users = np.repeat(np.arange(workload.DEVICES), workload.SAMPLES)
     everything = Dataset(inputs[:, 0].numpy(), labels.numpy(), users, split=np.full(len(users), TRAIN))
     population = Population(everything, NaturalUsers(), workload.DEVICES, holdout=GivenSplit())
-    strategy = Strategy("fedavg", aggregator=(watched := Watched()))
     settings = RunSettings(
         rounds=rounds + 1,
         participants=workload.PER_ROUND,
-        evaluate_every=1,
-        evaluated_devices=1,  # it has no test samples: this only tells the time
+        evaluate_every=rounds + 1,
+        evaluated_devices=1,
         task=LocalTask(workload.LEARNING_RATE, batch_size=workload.BATCH, epochs=epochs),
+        privacy=privacy,
     )
 
-    def loss() -> float:
-        return workload.loss_of(spec.module(watched.model), inputs, labels)
+    def loss(model: Tensor) -> float:
+        return workload.loss_of(spec.module(model), inputs, labels)
 
-    def on_point(point: Point) -> None:
-        if point.progress.round:
-            clock.round_ended(loss)
-
-    simulate(population, strategy, spec, settings, on_point=on_point)
+    watched = Watched(lambda model: clock.round_ended(partial(loss, model)))
+    simulate(population, Strategy("fedavg", aggregator=watched), spec, settings)
     clock.measurement().tell()
 
 
@@ -69,4 +69,8 @@ def _beginning_with(module: nn.Module, kind: type[Mlp | Cnn]) -> Mlp | Cnn:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    record_level = sys.argv[5:] == ["record"]
+    main(
+        *(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])),
+        privacy=PrivacyTerms(participations=40) if record_level else None,
+    )

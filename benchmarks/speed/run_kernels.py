@@ -31,8 +31,9 @@ def main(folder: Path, name: str, rounds: int, epochs: int) -> None:
         for number in range(rounds + 1):
             devices = [str(device) for device in workload.cohort(number)]
             total = torch.zeros_like(model)
-            for chunk in trainer.train_in_chunks(model, data, devices, task, seed=1, round_number=number):
-                total.addmv_(chunk.updates.t(), torch.full((len(chunk.devices),), 1 / workload.PER_ROUND))
+            shares = [1 / workload.PER_ROUND] * len(devices)
+            for part in trainer.sum_in_chunks(model, data, devices, task, shares=shares, seed=1, round_number=number):
+                total += part.total
             model += total
             clock.round_ended(partial(loss, model))
     clock.measurement().tell()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -45,12 +45,11 @@ class Expected:
         return self.order.device, self.asked_at_seconds
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of an answer that is part of a sum."""
 
-    is_finite: bool = True
     loss: float | None = None
+    is_finite: bool = True
 
 
 @dataclass(frozen=True)
@@ -85,9 +84,9 @@ class LocalTraining:
                 shares=[shares[place] for place in places], **self._asked(alike, self._private(alike[0].order.task))
             ):
                 total += chunk.total
-                for row, (position, is_finite) in enumerate(zip(chunk.positions, chunk.finite, strict=True)):
-                    loss = None if chunk.start_losses is None else self._told(float(chunk.start_losses[row]))
-                    outcomes[places[position]] = Outcome(is_finite, loss)
+                losses = [None] * len(chunk.positions) if chunk.start_losses is None else chunk.start_losses.tolist()
+                for position, loss, is_finite in zip(chunk.positions, losses, chunk.finite, strict=True):
+                    outcomes[places[position]] = Outcome(None if loss is None else self._told(loss), is_finite)
         return total, outcomes
 
     def _alike(self, work: Sequence[Expected]) -> Iterable[list[int]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -78,13 +79,13 @@ class DeviceData:
         """The same for many devices at once, [n, ...]; 0 for a device without records."""
         own = [self._of(device) for device in devices]
         if all(isinstance(rows, range) for rows in own):
-            starts = np.array([rows[0] if len(rows) else 0 for rows in own], dtype=np.int64)
-            return np.add(local, starts.reshape(-1, *[1] * (local.ndim - 1)), dtype=np.int64)
-        found = [
-            self.rows(device, numbers) if len(rows) else numbers
-            for device, rows, numbers in zip(devices, own, local, strict=True)
-        ]
-        return np.stack(found)
+            starts = [rows[0] if len(rows) else 0 for rows in own]
+            return np.add(local, _beside(starts, local), dtype=np.int64)
+        sizes = [len(rows) for rows in own]
+        listed = np.concatenate([np.zeros(1, dtype=np.int64), *own])
+        starts = [1 + before if size else 0 for size, before in zip(sizes, accumulate(sizes, initial=0), strict=False)]
+        found: Rows = listed[local + _beside(starts, local)]
+        return found
 
     def products(self, devices: Sequence[str], rows: Tensor, columns: Tensor, out: Tensor) -> Tensor | None:
         """Products of records, see `RecordProducts.read`; None where the fleet is too large to keep them."""
@@ -122,6 +123,11 @@ class DeviceData:
             return self._rows[device]
         except KeyError:
             raise InvalidSetting(f"device {device!r} has no data here; nothing was trained") from None
+
+
+def _beside(numbers: Sequence[int], local: Rows) -> Rows:
+    """One number for each device, in a shape that can be added to `local`."""
+    return np.array(numbers, dtype=np.int64).reshape(-1, *[1] * (local.ndim - 1))
 
 
 def _row_numbers(device: str, chosen: range | Sequence[int] | Rows, available: int) -> range | Rows:

@@ -33,6 +33,8 @@ from server_kit.simulation.training.specs import LogisticRegression, Mlp
 from server_kit.simulation.training.targets import SumOfUpdates, Target
 from server_kit.simulation.training.workspace import Workspace, first
 
+_ROWS_AT_ONCE = 600  # records that are fetched and then multiplied, while they are still in the cache. Measured
+
 
 class RowSpaceKernel:
     """Vectors [n, ·]: the coefficients of the first layer [records, out], then the other layers as they are.
@@ -51,8 +53,7 @@ class RowSpaceKernel:
     def begin(self, chunk: Chunk, noise: Noise | None, target: Target) -> tuple[Tensor, Tensor]:
         self._chunk = chunk
         self._width = chunk.batches.rows.shape[2]
-        self._read_records()
-        self._answer_start()
+        self._meet_records()
         # Without a second visit, batch t only meets the batches before it.
         self._skipped = self._width if chunk.batches.single_pass and not chunk.task.is_private else 0
         self._multiply_records()
@@ -69,8 +70,8 @@ class RowSpaceKernel:
         """The first layer gets its noise in `begin`, all steps at once."""
         return self._vector_rows * self._outputs - self._others_size
 
-    def _read_records(self) -> None:
-        """Fetch the chunk's records: in the order of their only visit, or as the devices number them."""
+    def _meet_records(self) -> None:
+        """Find the chunk's records: in the order of their only visit, or as the devices number them."""
         batches, data = self._chunk.batches, self._chunk.data
         if batches.single_pass:
             self._numbers = batches.places.transpose(0, 1).flatten(1)
@@ -82,8 +83,11 @@ class RowSpaceKernel:
             rows = torch.from_numpy(data.rows_of(self._chunk.devices, numbers)).to(data.x.device)
         n, self._count = rows.shape
         self._vector_rows = self._count + math.ceil(self._others_size / self._outputs)
-        flat = self._workspace.take("records", n * self._count, self._inputs)
-        self._records = data.inputs(rows.flatten(), out=flat).view(n, self._count, self._inputs)
+        self._records = self._workspace.take("records", n, self._count, self._inputs)
+        self._answers = self._workspace.take("answers", n, self._count, self._outputs)
+        together = max(1, _ROWS_AT_ONCE // self._count)
+        for start in range(0, n, together):
+            self._answer_start(rows, slice(start, start + together))
         self._record_labels = data.labels(rows)
         self._labels = data.labels(batches.rows).unsqueeze(3).unbind()
         self._shares = batches.weights.unsqueeze(3).unbind()
@@ -92,15 +96,15 @@ class RowSpaceKernel:
             rows_of_vectors = _numbered_through(batches.places, self._vector_rows)
             self._changed = rows_of_vectors.unsqueeze(2).expand(-1, -1, self._outputs).unbind()
 
-    def _answer_start(self) -> None:
-        """What the first layer answers to each record before training."""
+    def _answer_start(self, rows: Tensor, some: slice) -> None:
+        """Fetch the records of some devices, and what the first layer answers to each before training."""
         weight, bias = self._first_layer(self._chunk.start)
-        n = len(self._records)
-        self._answers = self._workspace.take("answers", n, self._count, self._outputs)
+        records, answers = self._records[some], self._answers[some]
+        self._chunk.data.inputs(rows[some].flatten(), out=records.flatten(0, 1))
         if len(weight) == 1:
-            torch.addmm(bias, self._records.flatten(0, 1), weight[0].t(), out=self._answers.flatten(0, 1))
+            torch.addmm(bias, records.flatten(0, 1), weight[0].t(), out=answers.flatten(0, 1))
         else:
-            torch.baddbmm(bias.unsqueeze(1), self._records, weight.transpose(1, 2), out=self._answers)
+            torch.baddbmm(bias[some].unsqueeze(1), records, weight[some].transpose(1, 2), out=answers)
 
     def _multiply_records(self) -> None:
         """x_r·x_s + 1 for the records of each device; `_skipped` first rows and last columns are left out."""

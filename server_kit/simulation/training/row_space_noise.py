@@ -26,7 +26,7 @@ from torch import Tensor
 from server_kit.local_task import LocalTask
 from server_kit.simulation.training.kernel import Chunk
 from server_kit.simulation.training.noise import Noise
-from server_kit.simulation.training.row_space_remainder import Left, add_remainder, visits_after_first
+from server_kit.simulation.training.row_space_remainder import Left, add_remainder, rows_of_each, visits_after_first
 from server_kit.simulation.training.targets import NoiseRows
 from server_kit.simulation.training.workspace import Workspace
 
@@ -129,5 +129,7 @@ def _add_visited(chunk: Chunk, answers: Tensor, slopes: Tensor, shift: Tensor) -
     if chunk.batches.single_pass:
         shift.addcmul_(answers, slopes)
         return
-    for own, numbers, target, slope in zip(answers, visits_after_first(chunk), shift, slopes, strict=True):
-        target.addcmul_(own.index_select(0, numbers), slope)
+    visits = visits_after_first(chunk)
+    for start in range(0, len(shift), _TOGETHER):
+        some = slice(start, start + _TOGETHER)
+        shift[some].addcmul_(rows_of_each(answers[some], visits[some]), slopes[some])

@@ -10,7 +10,9 @@ to record z at step u: a matrix in time times one over records. Noise of this la
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -24,6 +26,7 @@ from server_kit.simulation.training.workspace import Workspace
 # Records that repeat make a covariance singular; this share of variance on top keeps it regular.
 _RIDGE = 1e-3
 _TRACE = 1e-9  # the same for time, where float64 is affordable
+_TOGETHER = 8  # devices whose noise is worked out at once: few calls, and little enough for the cache
 
 Numbers = NDArray[np.float64]
 
@@ -93,24 +96,42 @@ def _over_visits(products: Tensor, present: Tensor, left: Tensor) -> Tensor:
 
 def _add_by_factors(chunk: Chunk, noise: Noise, law: tuple[Tensor, Left], shift: Tensor, workspace: Workspace) -> None:
     products, left = law
-    most, width, out = *chunk.batches.rows.shape[::2], shift.shape[2]
-    active = np.array(chunk.batches.active)
+    width, out = chunk.batches.rows.shape[2], shift.shape[2]
     in_time = left.by_device(left.roots(), shift.device)
     products.diagonal(dim1=1, dim2=2).mul_(1 + _RIDGE)
     over_records = _root(products)
     visits = visits_after_first(chunk)
-    drawn, mixed = (workspace.take(f"noise-{name}", most * products.shape[1] * out) for name in ("drawn", "mixed"))
-    for i, device in enumerate(chunk.devices):
-        # As above: as many draws as the device has steps and records.
-        steps, records = int((active > i).sum()) - 1, chunk.data.count(device)
-        if steps < 1:
-            continue
-        white, walk = (values[: steps * records * out] for values in (drawn, mixed))
-        noise.fill(i, white, chunk.task.noise_deviation)
-        torch.mm(in_time[i, :steps, :steps], white.view(steps, -1), out=walk.view(steps, -1))
-        rows = over_records[i].index_select(0, visits[i, : steps * width]).view(steps, width, -1)
-        target = shift[i, : steps * width].view(steps, width, out)
-        target.baddbmm_(rows[:, :, :records], walk.view(steps, records, out))
+    for some, steps, records in _alike(chunk):
+        # As above: as many draws as a device has steps and records.
+        n = some.stop - some.start
+        white, walk = (workspace.take(f"noise-{name}", n, steps, records * out) for name in ("drawn", "mixed"))
+        for i, row in enumerate(white.flatten(1), some.start):
+            noise.fill(i, row, chunk.task.noise_deviation)
+        torch.bmm(in_time[some, :steps, :steps], white, out=walk)
+        rows = rows_of_each(over_records[some], visits[some, : steps * width])[:, :, :records]
+        moved = torch.bmm(rows.view(n * steps, width, -1), walk.view(n * steps, records, out))
+        shift[some, : steps * width].add_(moved.view(n, -1, out))
+
+
+def _alike(chunk: Chunk) -> Iterator[tuple[slice, int, int]]:
+    """Neighbours that take equally many steps after the first and have equally many records, a few at a time."""
+    active = np.array(chunk.batches.active)
+    steps = (active[None, :] > np.arange(len(chunk))[:, None]).sum(axis=1) - 1
+    kinds = [(own, chunk.data.count(device)) for own, device in zip(steps.tolist(), chunk.devices, strict=True)]
+    start = 0
+    for (own, records), members in groupby(kinds):
+        end = start + len(list(members))
+        if own > 0:
+            for first in range(start, end, _TOGETHER):
+                yield slice(first, min(end, first + _TOGETHER)), own, records
+        start = end
+
+
+def rows_of_each(matrices: Tensor, numbers: Tensor) -> Tensor:
+    """Of matrices [n, rows, columns] the rows with these numbers [n, m], [n, m, columns]."""
+    n, count, columns = matrices.shape
+    starts = torch.arange(0, n * count, count, device=numbers.device).unsqueeze(1)
+    return matrices.flatten(0, 1).index_select(0, (numbers + starts).flatten()).view(n, -1, columns)
 
 
 def visits_after_first(chunk: Chunk) -> Tensor:
