@@ -160,6 +160,7 @@ class Runtime:
                     with self._channel.attend() as session:
                         self._meet(session)
                         yield from self._attended(session, abilities, rounds)
+                    self._kept.ledger.write_acknowledged()
                 except WrongVersion:
                     raise
                 except (ConnectionLost, MalformedMessage):
