@@ -92,7 +92,7 @@ class RoundJournal:
         digest = _digest(mechanism, request)
         (booked,) = self._ledger.bookings([digest])
         now, attempts = int(self._clock()), int(begun)
-        with self._vault.changing():
+        with self._vault.changing(), self._ledger.undisturbed():  # it was asked just now
             # What the journal has forgotten the ledger still knows: an answered request has no other answer.
             if self.knows(task) or (booked is not None and booked.release is not None):
                 raise OutOfOrder("this task was taken before; it is not begun a second time")
@@ -175,8 +175,9 @@ class RoundJournal:
             raise OutOfOrder("this round was taken for another request; nothing was booked, noised or released")
 
     def _close(self, entry: Round, outcome: Outcome) -> None:
-        # First, or a kill would leave bytes in the ledger that no round will send or forget.
-        self._ledger.write_acknowledged()
+        if self._ledger.is_to_be_written(entry.request):
+            # First, or a kill would leave bytes in the ledger that no round will send or forget.
+            self._ledger.write_acknowledged()
         with self._vault.changing():
             self._rounds.drop(entry.task)
             self._remember(entry.task)
