@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from device_sdk.round_record import Round
     from device_sdk.trainers.protocol import Mask
     from device_sdk.wire.channel import Channel, Session
+    from device_sdk.wire.messages import CheckIn
     from privacy.release import Mechanism
 
     Tasks = Generator[TaskInHand, None, None]
@@ -54,9 +55,11 @@ class Assignments:
         conditions: Conditions,
         outbox: Outbox,
         pauses: Pauses,
+        next_check_in: Callable[[], CheckIn | None],
         clock: Callable[[], float],
     ) -> None:
         self._kept, self._channel, self._config = kept, channel, config
+        self._next_check_in = next_check_in
         self._gatekeeper, self._conditions, self._outbox = gatekeeper, conditions, outbox
         self._pauses, self._clock = pauses, clock
         self.refusals: Counter[Reason] = Counter()
@@ -160,7 +163,7 @@ class Assignments:
         try:
             with self._kept.undisturbed():
                 released = self._kept.journal.release(task.task, mechanism, data, request=request, noise=noise)
-                self._outbox.send(released)
+                self._outbox.send(released, self._next_check_in())
         except (Cancelled, ConnectionLost):
             pass
         except Refused as refusal:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from device_sdk.kept import Kept
     from device_sdk.round_record import Round
     from device_sdk.wire.channel import Channel
-    from device_sdk.wire.messages import ReleaseHeader
+    from device_sdk.wire.messages import CheckIn, ReleaseHeader
     from privacy.release import Mechanism, Release
 
 # What a server says of one release, for good: sending it again will not help, and others may still be welcome.
@@ -57,9 +57,14 @@ class Outbox:
         """Those of them that the server may still say something about."""
         self.not_wanted: dict[str, Refused] = {}
         """Releases that the server does not take, by round; they were given up."""
+        self.has_checked_in = False
+        """Whether the server has heard a check-in that went with an update."""
 
-    def send(self, fresh: Release | None = None) -> None:
-        """Send everything that is stored, with what was just released; `ConnectionLost` leaves the rest for later."""
+    def send(self, fresh: Release | None = None, check_in: CheckIn | None = None) -> None:
+        """Send everything that is stored, with what was just released; `ConnectionLost` leaves the rest for later.
+
+        A `check_in` goes with what was just released, which is the last.
+        """
         for entry in self._journal.rounds():
             if entry.phase is Phase.UPLOADED and entry.kind is Kind.SUMMARY:
                 self._journal.finish(entry.task)  # ending it was interrupted
@@ -68,21 +73,23 @@ class Outbox:
             is_fresh = fresh is not None and fresh.sequence == entry.release
             release = fresh if is_fresh else self._journal.resume(entry.task)
             if release is not None:
-                self._send(entry, release)
+                self._send(entry, release, check_in if is_fresh else None)
 
     def keep(self, countersignature: bytes) -> None:
         """Remember how far the server has seen the ledger; `LedgerTampered` if that is further than it reaches."""
         self._ledger.keep(self._from_server(countersignature))
 
-    def _send(self, entry: Round, release: Release) -> None:
+    def _send(self, entry: Round, release: Release, check_in: CheckIn | None) -> None:
         try:
-            accepted = self._channel.upload(self._header(entry, release), release.for_sending())
+            header, payload = self._header(entry, release), release.for_sending()
+            accepted = self._channel.upload(header, payload, check_in=check_in)
         except Refused as refusal:
             if refusal.code not in _NOT_WANTED:
                 raise
             self._journal.give_up(entry.task)
             self.not_wanted[entry.task] = refusal
             return
+        self.has_checked_in = self.has_checked_in or (check_in is not None and accepted.checked_in)
         self._journal.uploaded(entry.task, self._from_server(accepted.countersignature), final=accepted.final)
         if entry.kind is Kind.SUMMARY:
             self._journal.finish(entry.task)  # nobody answers a summary

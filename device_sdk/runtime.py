@@ -104,6 +104,7 @@ class Runtime:
             conditions=conditions,
             outbox=self._outbox,
             pauses=pauses,
+            next_check_in=self._next_check_in,
             clock=clock,
         )
         self._questions = Questions(
@@ -118,6 +119,8 @@ class Runtime:
             clock=clock,
         )
         self._setbacks = 0
+        self._goes_on: Callable[[], bool] = lambda: False
+        """Whether another task is wanted as soon as one is handed in; an app with a loop of its own asks by itself."""
 
     @property
     def updates_sent(self) -> int:
@@ -131,6 +134,7 @@ class Runtime:
 
     def run(self, trainer: Trainer, rounds: int | None = None) -> int:
         """Train for whatever the server asks and policy allows; returns how many updates were acknowledged."""
+        self._goes_on = lambda: rounds is None or self.updates_sent + 1 < rounds
         with closing(self.tasks(Abilities.of(trainer), rounds)) as tasks:
             for task in tasks:
                 try:
@@ -156,6 +160,7 @@ class Runtime:
                     with self._channel.attend() as session:
                         self._meet(session)
                         yield from self._attended(session, abilities, rounds)
+                    self._kept.ledger.write_acknowledged()
                 except WrongVersion:
                     raise
                 except (ConnectionLost, MalformedMessage):
@@ -194,9 +199,10 @@ class Runtime:
 
     def _attended(self, session: Session, abilities: Abilities, rounds: int | None) -> Tasks:
         """Everything that happens on one stream; ends when there is a reason to open another, or none."""
+        self._outbox.has_checked_in = False
         self._outbox.send()
         yield from self._unfinished(session, abilities)
-        waiting = False
+        waiting = self._outbox.has_checked_in
         while not (session.outdated or self._stop.is_set() or self._conditions.missing()):
             enough = self._has_done(rounds)
             if enough and not self._expects_feedback():
@@ -206,14 +212,21 @@ class Runtime:
                 waiting = True
             message = self._received(session, FEEDBACK_PATIENCE_SECONDS if enough else None)
             if isinstance(message, Task):
+                self._outbox.has_checked_in = False
                 yield from self._do(message, session, abilities if waiting else None)
-                waiting = False
+                waiting = self._outbox.has_checked_in
             elif isinstance(message, Question):
                 self._answer(message, session, abilities)
             elif not self._heard(message) or (message is None and enough):
                 return
             if self._is_half_way(message):
                 return  # stopped, or not sent: that comes first when the device is back
+
+    def _next_check_in(self) -> CheckIn | None:
+        """What goes with an update that is handed in: a message of its own would cost both ends more."""
+        if not self._goes_on() or self._stop.is_set() or self._conditions.missing():
+            return None
+        return CheckIn(self._cohorts.claim())
 
     def _unfinished(self, session: Session, abilities: Abilities) -> Tasks:
         """What an earlier run has begun: tasks, then questions."""

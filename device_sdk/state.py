@@ -50,7 +50,7 @@ class RoundJournal:
         self._rounds = vault.table(server, "rounds")
         self._seen = vault.table(server, "seen")
         self._final: set[str] = set()
-        """Tasks whose updates will not be judged; they end with the next acceptance, in its transaction."""
+        """Tasks whose updates will not be judged; they end with an acceptance, in its transaction."""
         self._uploaded: dict[bytes | None, Round] = {}
         """By the document that was accepted: an uploaded round changes no more, and many may wait for feedback."""
 
@@ -92,14 +92,15 @@ class RoundJournal:
         digest = _digest(mechanism, request)
         (booked,) = self._ledger.bookings([digest])
         now, attempts = int(self._clock()), int(begun)
-        with self._vault.changing():
+        with self._vault.changing(), self._ledger.undisturbed():  # it was asked just now
             # What the journal has forgotten the ledger still knows: an answered request has no other answer.
             if self.knows(task) or (booked is not None and booked.release is not None):
                 raise OutOfOrder("this task was taken before; it is not begun a second time")
-            for old in self._not_to_be_judged():
+            over = self._not_to_be_judged()
+            for old in over:
                 self._close(old, Outcome.FINISHED)
             accepted = self._keep(Round(task, kind, order, digest, self._opening, now, attempts))
-        self._final.clear()
+        self._final -= {old.task for old in over}
         emit("round_accepted", kind=kind.value)
         return accepted.followed(booked)
 
@@ -132,8 +133,9 @@ class RoundJournal:
         return None if entry.booking is None else self._ledger.stored(entry.booking)
 
     def uploaded(self, task: str, acknowledgement: Countersignature | None = None, *, final: bool = False) -> None:
-        """Keep the server's acknowledgement and let the ledger forget the bytes, at once; earlier releases go first.
+        """Keep the server's acknowledgement and let the ledger forget the bytes, together; earlier releases go first.
 
+        After training that is written with the next spend, or when the round is closed (`Ledger.keep`, later).
         `final`: nobody will judge it. That is not worth a transaction of its own, so a kill forgets it, and the round
         then waits for feedback as others do.
         """
@@ -142,7 +144,7 @@ class RoundJournal:
         if any(other.phase is Phase.RELEASED and _number(other) < _number(entry) for other in there.values()):
             raise OutOfOrder("an earlier release is still to be sent, and a server takes them in their order")
         if acknowledgement is not None:
-            self._ledger.keep(acknowledgement, entry.request)
+            self._ledger.keep(acknowledgement, entry.request, later=entry.kind is Kind.TRAINING)
         elif entry.phase is Phase.RELEASED:
             self._ledger.forget_answer(entry.request)
         if final:
@@ -163,13 +165,19 @@ class RoundJournal:
     def _not_to_be_judged(self) -> list[Round]:
         waiting = self.awaiting_feedback()
         judged = [entry for entry in waiting if entry.task not in self._final]
-        return [entry for entry in waiting if entry.task in self._final] + judged[:-MOST_AWAITING_FEEDBACK]
+        final = [entry for entry in waiting if entry.task in self._final]
+        # One whose acknowledgement goes with the next spend is left to the acceptance after this one.
+        over = [entry for entry in final if not self._ledger.is_to_be_written(entry.request)]
+        return over + judged[:-MOST_AWAITING_FEEDBACK]
 
     def _check_request(self, entry: Round, digest: str) -> None:
         if entry.request != digest:
             raise OutOfOrder("this round was taken for another request; nothing was booked, noised or released")
 
     def _close(self, entry: Round, outcome: Outcome) -> None:
+        if self._ledger.is_to_be_written(entry.request):
+            # First, or a kill would leave bytes in the ledger that no round will send or forget.
+            self._ledger.write_acknowledged()
         with self._vault.changing():
             self._rounds.drop(entry.task)
             self._remember(entry.task)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from device_sdk.errors import VaultBroken, VaultUnavailable
 from privacy.durable_sqlite import DURABLE, SQLITE_ERRORS, file_identity, primary_code, refused_settings
+from privacy.log_room import LogRoom
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +49,7 @@ class VaultStorage:
                 self._connection.close()
                 raise
         self._identity = file_identity(path)
+        self._room = LogRoom(path)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -67,6 +69,7 @@ class VaultStorage:
         with _translated("locked"):
             self._connection.execute("BEGIN IMMEDIATE")
         try:
+            self._room.make()
             yield
             self._connection.execute("COMMIT")
         except SQLITE_ERRORS as error:

@@ -31,7 +31,7 @@ from device_sdk.wire.connection import Connection, outlived
 from device_sdk.wire.enrolling import enrol, requested_key
 from device_sdk.wire.errors import Cancelled, ConnectionLost, Refused
 from device_sdk.wire.invitation import Address
-from device_sdk.wire.messages import Blob, ReleaseHeader, RenewalReply, RenewalRequest, UploadAccepted
+from device_sdk.wire.messages import Blob, CheckIn, ReleaseHeader, RenewalReply, RenewalRequest, UploadAccepted
 from device_sdk.wire.session import Session
 from device_sdk.wire.signing import Signer
 from device_sdk.wire.tensors import Assembly, blob_of
@@ -106,10 +106,17 @@ class Channel:
         return assembly.finish()
 
     def upload(
-        self, header: ReleaseHeader, payload: bytes | memoryview, timeout_seconds: float | None = None
+        self,
+        header: ReleaseHeader,
+        payload: bytes | memoryview,
+        timeout_seconds: float | None = None,
+        check_in: CheckIn | None = None,
     ) -> UploadAccepted:
-        """Send a release; after a cut, in this process or another, only what is missing is sent."""
-        return self._transfer(lambda transfer: send(transfer, header, memoryview(payload)), timeout_seconds)
+        """Send a release; after a cut, in this process or another, only what is missing is sent.
+
+        A `check_in` goes with it where it can: the answer says whether it was heard.
+        """
+        return self._transfer(lambda transfer: send(transfer, header, memoryview(payload), check_in), timeout_seconds)
 
     def renew(self, certificate_request: bytes, timeout_seconds: float = 30.0) -> RenewalReply:
         """Ask for a further certificate; the channel goes on with the present one until `use` is called."""

@@ -113,16 +113,17 @@ def decode_chunk(body: bytes) -> m.Chunk:
 
 def encode_delivery(delivery: m.Delivery) -> bytes:
     # Header and chunk have the same numbers here as in an upload, so their bytes are the same too.
-    chunk = delivery.chunk
-    return encode_upload(delivery.header) + chunk_bytes.encode_upload_chunk(chunk.offset, memoryview(chunk.data))
+    chunk, check_in = delivery.chunk, delivery.check_in
+    body = encode_upload(delivery.header) + chunk_bytes.encode_upload_chunk(chunk.offset, memoryview(chunk.data))
+    return body if check_in is None else body + chunk_bytes.encode_check_in(encode(check_in))
 
 
 def decode_delivery(body: bytes) -> m.Delivery:
-    end = chunk_bytes.end_of_header(body)
-    chunk = chunk_bytes.in_upload(body, end) if end else None
-    if chunk is None:
+    parts = chunk_bytes.in_delivery(body)
+    if parts is None:
         return _read(m.Delivery, _parse("Delivery", body, MAX_MESSAGE_BYTES))
-    return m.Delivery(_required(_unwrap("UploadRequest", body[:end])), chunk)
+    header = _required(_unwrap("UploadRequest", parts.header))
+    return m.Delivery(header, parts.chunk, None if parts.check_in is None else decode(m.CheckIn, parts.check_in))
 
 
 @cache

@@ -499,6 +499,8 @@ class Delivery:
 
     header: ReleaseHeader
     chunk: Chunk
+    check_in: CheckIn | None = None
+    """The device is ready for another task as soon as this is stored."""
 
 
 @dataclass(frozen=True)
@@ -517,6 +519,8 @@ class UploadAccepted:
     repeated: bool = False
     final: bool = False
     """No feedback will follow."""
+    checked_in: bool = False
+    """The check-in that came with it was heard; otherwise, as from an older server, the device says it again."""
 
 
 UploadRequest = UpdateHeader | SummaryHeader | Chunk

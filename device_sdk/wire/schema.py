@@ -204,9 +204,14 @@ FIELDS: Mapping[type, Mapping[str, Kind]] = {
         "receipt": _RECEIPT,
         "signature": _SIGNATURE,
     },
-    m.Delivery: {"header": _HEADER, "chunk": nested(m.Chunk)},
+    m.Delivery: {"header": _HEADER, "chunk": nested(m.Chunk), "check_in": Optional(nested(m.CheckIn))},
     m.UploadFrom: {"offset": _OFFSET},
-    m.UploadAccepted: {"countersignature": Bytes(1, 4096), "repeated": Flag(), "final": Flag()},
+    m.UploadAccepted: {
+        "countersignature": Bytes(1, 4096),
+        "repeated": Flag(),
+        "final": Flag(),
+        "checked_in": Flag(),
+    },
 }
 
 ENVELOPES: Mapping[str, Mapping[str, type]] = {

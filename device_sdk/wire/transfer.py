@@ -16,6 +16,7 @@ from device_sdk.wire.errors import ConnectionLost, MalformedMessage
 from device_sdk.wire.messages import (
     CHUNK_BYTES,
     Blob,
+    CheckIn,
     Chunk,
     Delivery,
     DownloadRequest,
@@ -92,10 +93,12 @@ def fetch(transfer: Transfer, blob: Blob, assembly: Assembly) -> None:
     raise ConnectionLost("the server ended a download before its last piece; try again")
 
 
-def send(transfer: Transfer, header: ReleaseHeader, payload: memoryview) -> UploadAccepted:
+def send(
+    transfer: Transfer, header: ReleaseHeader, payload: memoryview, check_in: CheckIn | None = None
+) -> UploadAccepted:
     """Send a header, then what the server is missing, and wait for its acknowledgement."""
     if 0 < len(payload) <= CHUNK_BYTES:
-        delivery = encode_delivery(Delivery(header, Chunk(0, payload)))
+        delivery = encode_delivery(Delivery(header, Chunk(0, payload), check_in))
         return decode(UploadAccepted, transfer.answer(transfer.connection.deliver, delivery))
     start: queue.SimpleQueue[int | None] = queue.SimpleQueue()
     pieces = _pieces(transfer, header, payload, start)

@@ -47,11 +47,10 @@ from privacy.ledger.files import (
     signed_head,
     unavailable,
 )
-from privacy.ledger.session import LedgerSession
+from privacy.ledger.session import Acknowledged, LedgerSession
 from privacy.ledger.status import LedgerStatus
 from privacy.ledger.storage import tampered
 from privacy.ledger.terms import check_name, same_terms
-from privacy.receipts import Countersignature
 from privacy.release import Release
 from privacy.sealing import open_sealed, place, seal
 
@@ -61,9 +60,9 @@ if TYPE_CHECKING:
 
     from privacy.budget import PrivacyBudget, PrivacyCost
     from privacy.keys import LedgerKeys
-    from privacy.ledger.session import Draft
     from privacy.ledger.state import LedgerState
     from privacy.ledger.storage import LedgerStorage
+    from privacy.receipts import Countersignature
     from privacy.release import Answer, Request
 
 __all__ = ["Booking", "Ledger", "LedgerStatus", "Reservation"]
@@ -241,7 +240,7 @@ class Ledger:
         The entry stays, so the same request is never noised a second time.
         """
         with self._session.writing() as draft:
-            self._forget(draft, request)
+            draft.drop_answer(self._answered(request))
 
     def set_quota(self, server: str, share_ppm: int) -> None:
         """Let `server` use at most `share_ppm` millionths of every limit, counting what it has used already."""
@@ -260,27 +259,38 @@ class Ledger:
         with self._session.writing() as draft:
             draft.append(Decided(reason))
 
-    def keep(self, countersignature: Countersignature, acknowledged: str | None = None) -> None:
+    def keep(self, countersignature: Countersignature, acknowledged: str | None = None, *, later: bool = False) -> None:
         """Remember how far a server has seen this ledger; `LedgerTampered` if that is further than it reaches.
 
         The proof is the device's own signature of that entry, so a server cannot claim a rollback that
         never was. It is stored first, so that every later opening is refused too. Whether the server's key
         is the pinned one is for `check_contact` to say. The answer to the request that was `acknowledged` by it
         is forgotten in the same transaction.
+
+        `later`: an answer that was the last to be released here is forgotten with the next transaction, whatever
+        it is for, or with `write_acknowledged`. A kill in between leaves it to be sent again, the same bytes.
         """
         countersignature.check_server()
-        if countersignature.entry != self._session.last:  # what was signed here needs no check
+        is_last = countersignature.entry == self._session.last
+        if not is_last:  # what was signed here needs no check
             countersignature.check_device(self.id, self.device_key)
-        server, sequence = countersignature.server, countersignature.sequence
         with self._session.guarded():
-            with self._session.transaction() as draft:
-                held = self._seen_by(server)
-                if held < sequence:
-                    self._storage.keep_countersignature(server, countersignature.to_json())
-                if acknowledged is not None:
-                    self._forget(draft, acknowledged)
-            self._session.seen[server] = max(held, sequence)
+            reserve = None if acknowledged is None else self._answered(acknowledged)
+            with self._session.acknowledging(Acknowledged(countersignature, reserve)):
+                if later and is_last:
+                    return
+                self._session.write_acknowledged()
             check_reached(self._state, countersignature)
+
+    def write_acknowledged(self) -> None:
+        """Have on disk what `keep` was allowed to put off."""
+        with self._session.guarded():
+            self._session.write_acknowledged()
+
+    def is_to_be_written(self, request: str) -> bool:
+        """Whether the answer to a request was acknowledged and that is not on disk yet."""
+        with self._session.guarded():
+            return self._session.is_acknowledged(self._state.requests.get(request, -1))
 
     def entries(self) -> list[Entry]:
         """Every entry, oldest first."""
@@ -341,21 +351,15 @@ class Ledger:
         sequence = self._state.requests.get(request)
         if sequence is None:
             return None
-        is_kept = sequence in self._session.answered
+        is_kept = sequence in self._session.answered and not self._session.is_acknowledged(sequence)
         return Booking(Reservation(self.id, sequence, request), self._state.released.get(sequence), is_kept)
 
-    def _seen_by(self, server: str) -> int:
-        """How far a server has seen this ledger, as it is kept; -1 if it has not."""
-        if server not in self._session.seen:
-            held = self._storage.countersignatures().get(server)
-            return -1 if held is None else Countersignature.from_json(held).sequence
-        return self._session.seen[server]
-
-    def _forget(self, draft: Draft, request: str) -> None:
+    def _answered(self, request: str) -> int:
+        """The reservation of a request that has an answer, kept or forgotten."""
         reserve = self._state.requests.get(request)
         if reserve is None or reserve not in self._state.released:
             raise ReleaseRefused("this request has no answer that could be forgotten; nothing was changed")
-        draft.drop_answer(reserve)
+        return reserve
 
     def _check_ours(self, reservation: Reservation) -> None:
         reserved = self._state.reserved.get(reservation.sequence)

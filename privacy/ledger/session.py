@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from privacy.errors import LedgerTampered, LedgerUnavailable
@@ -18,6 +19,7 @@ from privacy.ledger.checks import Verification, check_everything
 from privacy.ledger.entries import Entry, Event, Head, link
 from privacy.ledger.files import signed_head, unavailable
 from privacy.ledger.storage import Row
+from privacy.receipts import Countersignature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +29,14 @@ if TYPE_CHECKING:
     from privacy.ledger.files import LedgerFiles
     from privacy.ledger.state import LedgerState
     from privacy.ledger.storage import LedgerStorage
+
+
+@dataclass(frozen=True)
+class Acknowledged:
+    """What a server has seen, and the reservation whose answer it has, if it is about one."""
+
+    countersignature: Countersignature
+    reserve: int | None
 
 
 class LedgerSession:
@@ -48,6 +58,8 @@ class LedgerSession:
         """The reservations whose answers are still kept."""
         self.seen: dict[str, int] = {}
         """How far servers have seen the ledger, as far as this session was told and nobody else has written since."""
+        self.acknowledged: list[Acknowledged] = []
+        """What is to be written with the next transaction, whatever it is for."""
         self.last: Head | None = None
         """The last entry that this session wrote and signed."""
 
@@ -113,12 +125,35 @@ class LedgerSession:
         with self._files.locked():
             with self.storage.writing():
                 self._catch_up()
+                seen = self._write_acknowledged(draft)
                 yield draft
+            self.acknowledged.clear()
+            self.seen.update(seen)
             self.answered = (self.answered | draft.kept) - draft.dropped
             if draft.written is not None:
                 entry, self.last = draft.written
                 self.state.accept(entry, self.last.digest)
                 self._note(self.last)
+
+    @contextmanager
+    def acknowledging(self, what: Acknowledged) -> Iterator[None]:
+        """Add to what the next transaction writes; not if the block fails."""
+        self.acknowledged.append(what)
+        try:
+            yield
+        except BaseException:
+            self.acknowledged.remove(what)
+            raise
+
+    def write_acknowledged(self) -> None:
+        """A transaction of its own for what would go with the next; guarded, like every other."""
+        if self.acknowledged:
+            with self.transaction():
+                pass
+
+    def is_acknowledged(self, reserve: int) -> bool:
+        """Whether the answer to a reservation is kept only until the next transaction."""
+        return any(each.reserve == reserve for each in self.acknowledged)
 
     def mend_anchor(self) -> None:
         """Write the page of the anchor that was lost in a torn write."""
@@ -138,6 +173,9 @@ class LedgerSession:
             self._closed = True
             try:
                 if self._keys is not None:
+                    # It is sent again if this fails, which is no reason for the rest not to be closed.
+                    with suppress(LedgerUnavailable, LedgerTampered):
+                        self._finish_writing()
                     with unavailable("synced"):
                         self._anchor.sync()
             finally:
@@ -161,6 +199,30 @@ class LedgerSession:
             self.state.check_head(head)
         self.answered, self.seen = set(self.storage.answered()), {}
         self._version = version
+
+    def _finish_writing(self) -> None:
+        if self._verdict is None and os.getpid() == self._process:
+            self.write_acknowledged()
+
+    def _write_acknowledged(self, draft: Draft) -> dict[str, int]:
+        """How far servers will have seen the ledger once this transaction is on disk."""
+        seen: dict[str, int] = {}
+        for each in self.acknowledged:
+            server, sequence = each.countersignature.server, each.countersignature.sequence
+            held = max(self._seen_by(server), seen.get(server, -1))
+            if held < sequence:
+                self.storage.keep_countersignature(server, each.countersignature.to_json())
+            seen[server] = max(held, sequence)
+            if each.reserve is not None:
+                draft.drop_answer(each.reserve)
+        return seen
+
+    def _seen_by(self, server: str) -> int:
+        """How far a server has seen this ledger, as it is kept; -1 if it has not."""
+        if server not in self.seen:
+            held = self.storage.countersignatures().get(server)
+            return -1 if held is None else Countersignature.from_json(held).sequence
+        return self.seen[server]
 
     def _note(self, head: Head) -> None:
         with unavailable("anchored"):

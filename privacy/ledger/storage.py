@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from privacy.durable_sqlite import DURABLE, SQLITE_ERRORS, file_identity, primary_code, refused_settings
 from privacy.errors import LedgerTampered, LedgerUnavailable
+from privacy.log_room import LogRoom
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,6 +103,7 @@ class LedgerStorage:
                 self._connection.close()
                 raise
         self._identity = file_identity(path)
+        self._room = LogRoom(path)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -112,6 +114,7 @@ class LedgerStorage:
         try:
             # Under the lock: a person may have set this file aside and started a new one.
             self._check_in_place()
+            self._room.make()
             yield
             self._connection.execute("COMMIT")
         except SQLITE_ERRORS as error:

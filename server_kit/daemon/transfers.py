@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -69,6 +69,9 @@ class Transfers:
             accepted = await self._take_promptly(self.prompt, enrolled, delivery)
         if accepted is None:
             accepted = await blocking(self.pool, self._take, enrolled, delivery)
+        # Only now: until its update is stored the device has a task, and may have no other.
+        if delivery.check_in is not None and self.prompt is not None:
+            accepted = replace(accepted, checked_in=self.prompt.waits(enrolled.device, delivery.check_in))
         return codec.encode(accepted)
 
     async def _take_promptly(

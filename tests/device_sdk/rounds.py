@@ -23,15 +23,19 @@ from device_sdk.state import RoundJournal
 from device_sdk.vault import Vault
 from device_sdk.wire.messages import Feedback
 from privacy.budget import NeighbouringRelation, PrivacyBudget, PrivacyCost, PrivacyUnit
+from privacy.keys import SigningKey
 from privacy.ledger import Ledger
 from privacy.ledger.entries import Released, Reserved
 from privacy.randomness import NoiseSource
+from privacy.receipt_desk import MemoryShelf, ReceiptDesk
+from privacy.receipts import issue_receipt
 from privacy.release import Answer, Guarantee, Release, Request
 
 SERVER = "fl.example.com:8443"
 BUDGET = PrivacyBudget(epsilon=8, delta=1e-6)
 TASKS = ["task-0", "task-1", "task-2"]
 REWARD = 0.5
+SERVER_KEY = SigningKey(bytes(range(32)))
 
 
 class Coin:
@@ -89,6 +93,13 @@ class Device:
             file.flush()
             os.fsync(file.fileno())
 
+    def hand_in(self, task: str) -> None:
+        """As `go_on`, where the server says that nobody will judge the update."""
+        release = self.journal.resume(task) or self.train(task)
+        self.send(task, release)
+        seen = ReceiptDesk("covey-abc", SERVER_KEY, MemoryShelf()).countersign(issue_receipt(self.ledger, release))
+        self.journal.uploaded(task, seen, final=True)
+
     def learn(self, task: str) -> None:
         with self.vault.changing():
             self.affinity.learn(feedback_for(task), ("0",))
@@ -113,6 +124,31 @@ def drive(home: Path) -> None:
             if not device.journal.knows(task):
                 device.go_on(device.accept(task))
         device.close()
+
+
+def drive_without_feedback(home: Path) -> None:
+    """One life of a device whose updates nobody judges: what was acknowledged is written with the next spend."""
+    with running(home / "state"):
+        device = Device.open(home)
+        for entry in device.journal.rounds():
+            if entry.phase is not Phase.UPLOADED:
+                device.hand_in(entry.task)
+        for task in TASKS:
+            if not device.journal.knows(task):
+                device.accept(task)
+                device.hand_in(task)
+        device.close()
+
+
+def drive_closing_before_writing(home: Path) -> None:
+    """A broken twin: a round ends before its acknowledgement is on disk, and nobody knows of its bytes any more."""
+
+    def whatever_was_said(self: RoundJournal) -> list[Round]:
+        return [entry for entry in self.awaiting_feedback() if entry.task in self._final]
+
+    RoundJournal._not_to_be_judged = whatever_was_said  # type: ignore[method-assign]
+    Ledger.write_acknowledged = lambda self: None  # type: ignore[method-assign]
+    drive_without_feedback(home)
 
 
 def drive_booking_each_attempt_anew(home: Path) -> None:
@@ -162,6 +198,16 @@ def acknowledged(home: Path) -> set[str]:
     known = {task for task in TASKS if device.journal.knows(task)}
     device.close()
     return known - waiting
+
+
+def violations_without_feedback(home: Path) -> list[str]:
+    """What is wrong after a life that ended well, of a device whose updates nobody judges."""
+    device = Device.open(home)
+    uploaded = all(entry.phase is Phase.UPLOADED for entry in device.journal.rounds())
+    device.close()
+    of_feedback = {"a round that was not ended", "feedback learned twice or not at all"}
+    found = [what for what in violations(home) if what not in of_feedback]
+    return found if uploaded else [*found, "a round that was not sent"]
 
 
 def violations(home: Path) -> list[str]:

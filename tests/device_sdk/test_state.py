@@ -12,8 +12,10 @@ from device_sdk.run_lock import running
 from device_sdk.state import RoundJournal
 from privacy.ledger import Ledger, start_over
 from privacy.randomness import NoiseSource
+from privacy.receipt_desk import MemoryShelf, ReceiptDesk
+from privacy.receipts import issue_receipt
 from tests.device_sdk.conftest import SERVER
-from tests.device_sdk.rounds import BUDGET, Coin, request_for
+from tests.device_sdk.rounds import BUDGET, SERVER_KEY, Coin, request_for
 from tests.device_sdk.vault import raw
 
 
@@ -192,6 +194,31 @@ def test_what_the_journal_has_forgotten_the_ledger_still_knows(journal, ledger, 
     assert not journal.knows("first")
     with pytest.raises(OutOfOrder, match="taken before"):
         accept(journal, "first")
+
+
+def test_a_round_that_nobody_judges_takes_one_write_to_the_vault_and_two_to_the_ledger(journal, vault, ledger):
+    written = {"vault": 0, "ledger": 0}
+    for name, connection in (("vault", vault._storage._connection), ("ledger", ledger._storage._connection)):
+        connection.set_trace_callback(lambda sql, name=name: written.update({name: written[name] + (sql == "COMMIT")}))
+    desk = ReceiptDesk("covey-abc", SERVER_KEY, MemoryShelf())
+    for number in range(5):
+        accept(journal, f"task-{number}")
+        receipt = issue_receipt(ledger, release(journal, f"task-{number}"))
+        journal.uploaded(f"task-{number}", desk.countersign(receipt), final=True)
+    assert written == {"vault": 5, "ledger": 10}
+    assert [entry.task for entry in journal.rounds()] == ["task-3", "task-4"]
+    ledger.write_acknowledged()
+    accept(journal, "task-5")
+    assert [entry.task for entry in journal.rounds()] == ["task-5"]
+
+
+def test_a_round_that_was_judged_is_ended_after_its_acknowledgement_is_on_disk(journal, ledger):
+    desk = ReceiptDesk("covey-abc", SERVER_KEY, MemoryShelf())
+    accept(journal, "task")
+    journal.uploaded("task", desk.countersign(issue_receipt(ledger, release(journal, "task"))))
+    assert len(ledger._storage.answered()) == 1
+    journal.finish("task")
+    assert ledger._storage.answered() == []
 
 
 def test_few_rounds_wait_for_feedback_and_the_oldest_are_ended(journal, monkeypatch):

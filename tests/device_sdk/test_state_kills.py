@@ -19,12 +19,12 @@ def nursery():
         yield nursery
 
 
-def problems_after_kills(nursery, tmp_path, story, num_kills, *, seed, twice=False):
+def problems_after_kills(nursery, tmp_path, story, num_kills, *, seed, twice=False, violations=rounds.violations):
     """Kill the story at random lines, let it live on, and yield what is wrong then; `twice`: kill that life as well."""
     chance = random.Random(seed)
     whole = nursery.live(story, fresh(tmp_path / "whole"))
     assert whole.code == 0
-    assert rounds.violations(tmp_path / "whole") == []
+    assert violations(tmp_path / "whole") == []
     for line in chance.sample(range(1, whole.lines), num_kills):
         home = fresh(tmp_path / "home")
         assert nursery.live(story, home, kill_at=line).code == KILLED
@@ -33,7 +33,7 @@ def problems_after_kills(nursery, tmp_path, story, num_kills, *, seed, twice=Fal
         done, before = rounds.acknowledged(home), rounds.sent(home)
         assert nursery.live(story, home).code == 0, line
         again = {task for task, _ in rounds.sent(home)[len(before) :]}
-        yield line, rounds.violations(home) + [f"{task} was sent again" for task in sorted(again & done)]
+        yield line, violations(home) + [f"{task} was sent again" for task in sorted(again & done)]
         shutil.rmtree(home)
 
 
@@ -50,6 +50,18 @@ def test_killed_at_random_lines_every_round_is_ended_and_paid_for_once(nursery, 
 def test_killed_again_while_it_recovers_nothing_is_different(nursery, tmp_path):
     for line, problems in problems_after_kills(nursery, tmp_path, "drive", num_kills=10, seed=2027, twice=True):
         assert problems == [], line
+
+
+def test_what_was_acknowledged_and_not_yet_written_is_sent_again_and_forgotten_in_the_end(nursery, tmp_path):
+    judge = {"seed": 2031, "twice": True, "violations": rounds.violations_without_feedback}
+    for line, problems in problems_after_kills(nursery, tmp_path, "drive_without_feedback", 25, **judge):
+        assert problems == [], line
+
+
+def test_a_device_that_closes_a_round_before_that_is_written_is_caught(nursery, tmp_path):
+    twin, judge = "drive_closing_before_writing", {"seed": 2032, "violations": rounds.violations_without_feedback}
+    kills = problems_after_kills(nursery, tmp_path, twin, 60, **judge)
+    assert any("bytes that were kept for nothing" in problems for _, problems in kills)
 
 
 def test_killed_at_random_moments_every_round_is_ended_and_paid_for_once(nursery, tmp_path):

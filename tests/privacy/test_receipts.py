@@ -256,6 +256,56 @@ def test_an_acknowledged_answer_is_forgotten_with_what_proves_it(ledger, desk):
     assert ledger.verify().num_answers == 1
 
 
+def test_an_acknowledgement_may_wait_for_the_next_transaction(ledger, desk, tmp_path):
+    sent = release(ledger, "epoch 1")
+    given = desk.accept(issue_receipt(ledger, sent), sent.payload_hash, ledger.device_key).countersignature
+    ledger.keep(given, sent.request, later=True)
+    assert [booking.is_kept for booking in ledger.bookings([sent.request])] == [False]
+    assert ledger.is_to_be_written(sent.request)
+    assert len(rows(tmp_path / "state", "SELECT reserve FROM answer")) == 1
+    assert rows(tmp_path / "state", "SELECT body FROM countersignature") == []
+    reserve(ledger, "epoch 2")
+    assert rows(tmp_path / "state", "SELECT reserve FROM answer") == []
+    assert rows(tmp_path / "state", "SELECT body FROM countersignature") == [(given.to_json(),)]
+    assert not ledger.is_to_be_written(sent.request)
+    ledger.verify()
+
+
+@pytest.mark.parametrize("ending", [Ledger.write_acknowledged, Ledger.close])
+def test_an_acknowledgement_that_waits_is_written_when_asked_for_and_at_the_end(ledger, desk, tmp_path, ending):
+    sent = release(ledger, "epoch 1")
+    given = desk.accept(issue_receipt(ledger, sent), sent.payload_hash, ledger.device_key).countersignature
+    ledger.keep(given, sent.request, later=True)
+    ending(ledger)
+    assert rows(tmp_path / "state", "SELECT reserve FROM answer") == []
+    assert rows(tmp_path / "state", "SELECT body FROM countersignature") == [(given.to_json(),)]
+
+
+def test_only_the_last_release_may_wait_and_a_lie_about_it_may_not(ledger, desk, tmp_path):
+    first, second = release(ledger, "epoch 1"), release(ledger, "epoch 2")
+    seen = [desk.accept(issue_receipt(ledger, each), each.payload_hash, ledger.device_key) for each in (first, second)]
+    ledger.keep(seen[0].countersignature, first.request, later=True)
+    assert len(rows(tmp_path / "state", "SELECT reserve FROM answer")) == 1
+    with pytest.raises(ReceiptRefused):
+        ledger.keep(replace(seen[1].countersignature, signature=bytes(64)), second.request, later=True)
+    with pytest.raises(ReleaseRefused):
+        ledger.keep(seen[1].countersignature, "a request that was never answered", later=True)
+    assert [booking.is_kept for booking in ledger.bookings([first.request, second.request])] == [False, True]
+
+
+def test_what_waits_survives_another_process_that_writes(ledger, desk, ledger_keys, tmp_path):
+    sent = release(ledger, "epoch 1")
+    given = desk.accept(issue_receipt(ledger, sent), sent.payload_hash, ledger.device_key).countersignature
+    ledger.keep(given, sent.request, later=True)
+    with Ledger.open(tmp_path / "state", ledger_keys) as other:
+        assert [bool(booking and booking.is_kept) for booking in other.bookings([sent.request])] == [True]
+        reserve(other, "epoch 2")
+    assert [booking.is_kept for booking in ledger.bookings([sent.request])] == [False]
+    ledger.write_acknowledged()
+    assert rows(tmp_path / "state", "SELECT reserve FROM answer") == []
+    ledger.verify()
+
+
 def test_a_signature_of_ones_own_last_entry_is_believed_only_whole(ledger, desk):
     """The ledger does not verify what it signed itself; anything else it does."""
     sent = release(ledger, "epoch 1")

@@ -142,13 +142,23 @@ class FileChannel:
     def download(self, blob: Any) -> memoryview:
         return memoryview(next(model for model in (MODEL, OTHER_MODEL) if blob == blob_of(model)))
 
-    def upload(self, header: Any, payload: bytes) -> UploadAccepted:
+    def upload(self, header: Any, payload: bytes, check_in: Any = None) -> UploadAccepted:
         enrolled = self._kept.identity.enrolled
         check_release(header, enrolled.device, self._kept.identity.signing_key.public_key)
         accepted = self._server.accept(header, payload, self._kept.ledger.device_key)
         if isinstance(header, UpdateHeader):
             self.said.append(feedback_to(header.task))
-        return accepted
+        if check_in is not None:
+            self.hand_out()
+        return replace(accepted, checked_in=check_in is not None)
+
+    def hand_out(self) -> None:
+        """What there is to do for a device that has checked in."""
+        done, device = len(self._server.updates()), self._kept.identity.enrolled.device
+        if done and self._server.unanswered():
+            self.said.append(question(self._server.unanswered()[0], device))
+        if done < ROUNDS:
+            self.said.append(task_number(done + 1, device))
 
 
 class FileSession:
@@ -167,11 +177,7 @@ class FileSession:
         pass
 
     def check_in(self, _: Any) -> None:
-        done, device = len(self._server.updates()), self._kept.identity.enrolled.device
-        if done and self._server.unanswered():
-            self._channel.said.append(question(self._server.unanswered()[0], device))
-        if done < ROUNDS:
-            self._channel.said.append(task_number(done + 1, device))
+        self._channel.hand_out()
 
     def decline(self, decline: Any) -> None:
         raise AssertionError(f"{decline.task} was declined")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -89,6 +90,17 @@ def test_a_histogram_is_sent_and_paid_for_once(begin, tmp_path, digits):
     assert terms == LabelHistogram(10, 0.5).terms
     counts = np.array(LabelHistogram(10, 0.5).decode(payload))
     assert np.abs(counts - np.bincount(digits[1], minlength=10)).max() < 100
+
+
+def test_a_histogram_that_only_the_ledger_remembers_is_not_paid_for_again(begin, tmp_path, digits, monkeypatch):
+    monkeypatch.setattr("device_sdk.state.MOST_REMEMBERED", 1)
+    federation = begin(no_weights(64, 10))
+    with federation.enrolled(tmp_path) as device:
+        share = partial(device.share_label_histogram, digits[1], num_labels=10, epsilon=0.5)
+        assert [share(subject="first"), share(subject="second"), share(subject="first")] == [True, True, False]
+        assert device.status().ledger.spent.pure_micro_epsilon == 1_000_000
+    check_reconciled(federation, tmp_path / "state")
+    assert len(federation.server.desk.accepted) == 2
 
 
 def test_an_app_may_have_a_training_loop_of_its_own(begin, tmp_path, digits):

@@ -113,9 +113,13 @@ UPLOADS: dict[str, m.UploadRequest] = {
 DELIVERIES = {
     "delivery": m.Delivery(UPDATE, m.Chunk(0, b"a whole update")),
     "delivery_of_summary": m.Delivery(SUMMARY, m.Chunk(0, b"a whole summary")),
+    "delivery_with_check_in": m.Delivery(
+        UPDATE, m.Chunk(0, b"a whole update"), m.CheckIn(m.AffinityClaim("0.1", 0.75, FEEDBACK))
+    ),
 }
 UPLOAD_REPLIES: dict[str, m.UploadReply] = {
     "upload_from": m.UploadFrom(1 << 20),
     "upload_accepted": m.UploadAccepted(b'{"countersignature":2}', repeated=True),
     "upload_accepted_finally": m.UploadAccepted(b'{"countersignature":3}', final=True),
+    "upload_accepted_with_check_in": m.UploadAccepted(b'{"countersignature":4}', checked_in=True),
 }

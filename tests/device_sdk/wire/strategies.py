@@ -30,6 +30,7 @@ NESTED = {
     (m.SummaryHeader, "payload"): m.Blob,
     (m.SummaryHeader, "terms"): m.Term,
     (m.Delivery, "chunk"): m.Chunk,
+    (m.Delivery, "check_in"): m.CheckIn,
 }
 # Drawing text from the patterns themselves takes most of a test's time.
 SPELLINGS = ["0", "0.1", "0.1.7", "label_histogram", "t-1", "!~", "[::1]:8443", "00112233445566778899aabbccddeeff"]

@@ -150,6 +150,20 @@ def test_a_delivery_is_understood_in_any_order_of_its_fields():
             codec.decode_delivery(part)
 
 
+def test_a_check_in_is_understood_wherever_it_stands_in_a_delivery():
+    delivery = examples.DELIVERIES["delivery_with_check_in"]
+    header, chunk = codec.encode_upload(delivery.header), codec.encode_upload(delivery.chunk)
+    check_in = codec.encode_delivery(delivery)[len(header + chunk) :]
+    for body in (header + chunk + check_in, header + check_in + chunk, check_in + chunk + header):
+        assert codec.decode_delivery(body) == delivery
+    assert codec.decode_delivery(header + chunk + check_in + check_in).check_in == delivery.check_in
+    empty = chunk_bytes.encode_check_in(b"")
+    assert codec.decode_delivery(header + chunk + empty).check_in == m.CheckIn()
+    for part in (check_in[:-1], chunk_bytes.encode_check_in(b"\xff"), check_in + b"\x22"):
+        with pytest.raises(MalformedMessage):
+            codec.decode_delivery(header + chunk + part)
+
+
 def test_a_model_goes_with_its_task_and_is_no_matter_for_those_who_do_not_know_of_it():
     body = codec.encode_from_server(TASK) + codec.encode_enclosed(b"a small model")
     assert codec.decode_with_enclosed(body) == (TASK, b"a small model")

@@ -84,9 +84,11 @@ def test_a_delivery_whose_answer_was_lost_is_sent_again_the_same(hostile, channe
         yield ACCEPTED
 
     hostile.answers["Deliver"] = answered_at_last
-    channel.upload(TestDevice().update(SMALL), SMALL)
+    check_in = m.CheckIn(m.AffinityClaim("0"))
+    channel.upload(TestDevice().update(SMALL), SMALL, check_in=check_in)
     assert len(attempts) == 2
     assert attempts[0] == attempts[1]
+    assert codec.decode_delivery(attempts[0]).check_in == check_in
 
 
 @pytest.mark.parametrize("call", ["Fetch", "Deliver"])

@@ -84,6 +84,7 @@ class GuardedServer(PaperServer):
             spool,
             self._loop,
             settings=SETTINGS,
+            prompt=self.desk,
             on_refusal=self.refused.count,
         )
         return self.gateway.start(f"127.0.0.1:{port}", certificate)

@@ -1,6 +1,6 @@
 """A device of the SDK in a process of its own, for `mortal_device` to kill: `python -m ... HOME SERVER ROUNDS [WAY]`.
 
-Its loop hands in zeros, so each of its updates is the noise that it was released with: no two are the same, and one
+Its trainer hands in zeros, so each of its updates is the noise that it was released with: no two are the same, and one
 that is lost or counted twice shows in every coordinate of the sum. What is sent is put aside first, byte for byte, so
 that the sum can be foretold.
 """
@@ -20,6 +20,7 @@ import numpy as np
 from device_sdk.device import Device
 from device_sdk.round_record import Phase
 from device_sdk.state import RoundJournal
+from device_sdk.trainers.protocol import LocalUpdate
 from device_sdk.wire.channel import Channel
 from device_sdk.wire.messages import UploadAccepted
 from privacy import PrivacyBudget
@@ -46,18 +47,24 @@ def put_aside(folder: Path, *, dies: bool) -> None:
     """Keep whatever goes out, under its task and its hash, before it goes."""
     honest = Channel.upload
 
-    def upload(
-        self: Channel, header: Any, payload: bytes | memoryview, timeout_seconds: float | None = None
-    ) -> UploadAccepted:
+    def upload(self: Channel, header: Any, payload: bytes | memoryview, *how: Any, **else_: Any) -> UploadAccepted:
         name = f"{header.task} {hashlib.sha256(payload).hexdigest()}"
         draft = folder / "draft"
         draft.write_bytes(payload)
         draft.rename(folder / name)
         if dies:
             os.kill(os.getpid(), signal.SIGKILL)
-        return honest(self, header, payload, timeout_seconds)
+        return honest(self, header, payload, *how, **else_)
 
     Channel.upload = upload  # type: ignore[method-assign]
+
+
+class Idler:
+    """Has nothing to learn."""
+
+    def train(self, weights: Any, settings: Any, between_batches: Any) -> LocalUpdate:
+        del settings, between_batches
+        return LocalUpdate({name: np.zeros_like(part) for name, part in weights.items()})
 
 
 def forget(device: Device, server: str) -> None:
@@ -76,8 +83,7 @@ def main(home: Path, server: str, rounds: int, way: str = "") -> None:
             forget(device, server)
         sys.stdout.write(f"{OPEN}\n")
         sys.stdout.flush()
-        for task in device.tasks(rounds=rounds):
-            task.submit({name: np.zeros_like(part) for name, part in task.weights.items()})
+        device.run(Idler(), rounds=rounds)
 
 
 if __name__ == "__main__":

@@ -153,6 +153,45 @@ def test_a_replay_is_acknowledged_and_counted_once(server, device, task, hostile
     assert server.store.cohorts()[0].version == 1
 
 
+def test_a_check_in_counts_once_the_update_that_it_came_with_is_stored(server, device):
+    with device.channel() as channel, channel.attend() as session:
+        task = asked(server, session)
+        accepted = channel.upload(*update(device, task), check_in=m.CheckIn())
+        assert accepted.checked_in
+        assert list(server.desk.presence.waiting()) == [device.id]
+        assert not server.desk.out()
+        server.turn()
+        following = session.receive(10)
+        assert isinstance(following, m.Task)
+        assert following.task != task.task
+
+
+def test_a_check_in_with_a_refused_update_is_not_heard(server, device):
+    with device.channel() as channel, channel.attend() as session, server.hostile(device) as hostile:
+        header, payload = update(device, asked(server, session), round=9)
+        body = codec.encode_delivery(replace(delivery(header, payload), check_in=m.CheckIn()))
+        assert refusal_of(lambda: hostile.deliver(body)) is ErrorCode.NOT_ASKED
+        assert not server.desk.presence.waiting()
+
+
+def test_a_forged_claim_with_an_update_is_for_the_desk_to_judge_when_it_is_said_again(server, device):
+    forged = m.AffinityClaim("0", 9.0, m.Feedback("0", 1, mac=bytes(32), reward_change=9.0))
+    with device.channel() as channel, channel.attend() as session:
+        accepted = channel.upload(*update(device, asked(server, session)), check_in=m.CheckIn(forged))
+        assert not accepted.checked_in
+        assert not accepted.repeated
+        assert not server.desk.presence.waiting()
+        session.check_in(m.CheckIn(forged))
+        wait_for(server, lambda: server.refusals().get(FORGED) == 1)
+
+
+def test_a_check_in_of_a_device_without_a_stream_makes_nobody_wait(server, device, task, hostile):
+    wait_for(server, lambda: not server.desk.presence.here())
+    body = codec.encode_delivery(replace(delivery(*update(device, task)), check_in=m.CheckIn()))
+    codec.decode(m.UploadAccepted, hostile.deliver(body))
+    assert not server.desk.presence.waiting()
+
+
 def test_a_stale_receipt_is_refused(server, device, task, hostile):
     stale = update(device, task)
     hostile.deliver(codec.encode_delivery(delivery(*update(device, task))))
