@@ -60,8 +60,7 @@ class Gated:
 
     def look(self, seen: Seen, memory: Memory, federation: Federated, rng: np.random.Generator) -> Look:
         inner = self.inner.look(seen, memory, federation, rng)
-        federation.memory.setdefault("lately", {}).setdefault(seen.cohort, []).extend(seen.devices)
-        federation.memory.setdefault("last_in", {}).update(dict.fromkeys(seen.devices, seen.cohort))
+        self._note(seen, federation)
         paused = federation.memory.setdefault("paused", {})
         paused[seen.cohort] = paused.get(seen.cohort, 0) - 1
         verdict = self._verdict(seen, federation) or self._verdict_on_choices(seen, federation)
@@ -74,6 +73,14 @@ class Gated:
             trial = "trials" if inner.decision.members else "trials by choices"
             federation.memory.setdefault(trial, {})[seen.cohort] = {}
         return inner
+
+    def _note(self, seen: Seen, federation: Federated) -> None:
+        """Remember who was in which cohort last, the latest first, and no more of them than could be asked."""
+        lately, here = federation.memory.setdefault("lately", {}), dict.fromkeys(reversed(seen.devices))
+        # Who was out when the cohort split brought an update to whichever child, and then went to its own.
+        for cohort, devices in lately.items():
+            lately[cohort] = [device for device in devices if device not in here]
+        lately[seen.cohort] = [*here, *lately.get(seen.cohort, [])][: 2 * self.asked]
 
     def _verdict(self, seen: Seen, federation: Federated) -> Merge | None:
         """Count this step of a child on trial; once all have had their steps, ask their devices."""
@@ -127,11 +134,8 @@ class Gated:
         Where answers are randomised, the share that was told is p·share + (1−p)·(1−share), which can be undone.
         """
         preferring = asked = 0
-        last_in = federation.memory["last_in"]
         for child in children:
-            lately = dict.fromkeys(reversed(federation.memory["lately"].get(child, [])))
-            # Who was out when the cohort split brought an update to whichever child, and then went to its own.
-            devices = [device for device in lately if last_in.get(device, child) == child][: self.asked]
+            devices = federation.memory["lately"].get(child, [])[: self.asked]
             chosen = federation.fleet.choices(devices, torch.stack([merged, federation.model(child)]))
             preferring += sum(chosen.values())
             asked += len(chosen)

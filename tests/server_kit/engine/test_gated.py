@@ -171,3 +171,13 @@ def test_a_device_is_asked_about_the_child_that_it_was_in_last():
         now.round()
     assert not memory["trials"]
     assert now.federation.leaves == ["0.0", "0.1"]
+
+
+def test_what_is_remembered_of_devices_does_not_grow_with_rounds():
+    now = play(own)
+    sizes = []
+    for _ in range(60):
+        now.round()
+        sizes.append(sum(map(len, now.federation.memory["lately"].values())))
+    # Each device counts once, in the cohort that it was in last; the list of all visits would have 600 by now.
+    assert sizes[-1] <= max(sizes[:20]) <= 20
