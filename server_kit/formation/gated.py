@@ -42,11 +42,13 @@ class Gated:
     deviations: float = 1.0
     asked: int = 32
     pause: int = 50
-    least_steadiness: float = 0.4
+    least_steadiness: float = 0.5
     """Where devices chose for themselves: how much more often than by chance they must choose the same again, from 0 to
     1, likewise with standard errors to spare."""
     least_repeats: int = 48
-    """How many must have chosen again before that is judged."""
+    """The last so many that have chosen again are looked at."""
+    most_repeats: int = 120
+    """How many are waited for until that is so: some random starts take long to part."""
 
     @property
     def wants(self) -> Wants:
@@ -108,7 +110,7 @@ class Gated:
         return Merge(parent, merged, f"too few devices are sure to do better in their own cohort: {found}")
 
     def _verdict_on_choices(self, seen: Seen, federation: Federated) -> Merge | None:
-        """Once enough devices have chosen again: undo children between which they do not tell apart."""
+        """Undo children between which devices do not choose alike, once enough of them have chosen again."""
         parent = parent_of(seen.cohort)
         trials, chosen = federation.memory.get("trials by choices", {}), federation.memory.get("chosen", {})
         again = chosen.get("again", [])
@@ -116,13 +118,16 @@ class Gated:
             return None
         if chosen["among"] != list(federation.leaves):
             return None
-        del trials[parent]
-        found, error = steadiness(again)
-        if found - self.deviations * error > self.least_steadiness:
+        lately = again[-self.least_repeats :]
+        found, error = steadiness(lately)
+        stays = found - self.deviations * error > self.least_steadiness
+        if stays or len(again) >= self.most_repeats:
+            del trials[parent]
+        if stays or len(again) < self.most_repeats:
             return None
         # A child that nobody wants is where it started, by chance.
-        wanted = Counter(now for _, now in again)
-        parts = [federation.model(leaf) * (number / len(again)) for leaf, number in wanted.items()]
+        wanted = Counter(now for _, now in lately)
+        parts = [federation.model(leaf) * (number / len(lately)) for leaf, number in wanted.items()]
         merged = torch.stack(parts).sum(dim=0)
         return Merge(parent, merged, f"devices that chose again chose anew: {max(found, 0.0):.0%} ± {error:.0%} steady")
 

@@ -41,7 +41,7 @@ def play(
     fleet.row = row
     found = {"summarizer": LabelHistograms(), "distance": AsTheyAre(), "clusterer": KMeans(2)} if labels else {}
     discovery = Discovery(**{"blind_groups": 2, "steps": 3, **found, **settings})  # type: ignore[arg-type]
-    gated = Gated(discovery, steps=2, least_repeats=30)
+    gated = Gated(discovery, steps=2, least_repeats=30, most_repeats=100)
     now = Play(Strategy("blind", formation=gated, matcher=OwnChoice(renew_steps)), fleet)
     now.federation.begin()
     return now
@@ -127,6 +127,17 @@ def test_a_blind_start_among_devices_that_choose_anew_each_time_is_undone():
     assert "chose anew" in merge.reason
     assert splits(now, 20) == []
     assert now.federation.leaves == ["0"]
+
+
+def test_starts_that_take_long_to_part_are_waited_for():
+    def late(device: str, models: torch.Tensor) -> int:
+        return nearest(device, models) if len(now.federation.memory["chosen"]["again"]) > 25 else looks.pop()
+
+    now, looks = play(renew_steps=2, prefers=late), [0, 1, 1] * 60
+    now.federation.memory["chosen"] = {"again": []}
+    assert splits(now, 30) == [0]
+    assert not now.federation.memory["trials by choices"], "it was judged"
+    assert now.federation.leaves == ["0.0", "0.1"]
 
 
 def test_where_all_want_one_child_the_others_leave_no_trace_in_what_is_merged():
