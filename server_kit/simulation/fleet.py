@@ -12,18 +12,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from device_sdk.affinity import AffinityRecord, Exploration, Feedback
-from device_sdk.wire.question_terms import candour_of, choice_mechanism
-from privacy.budget import NeighbouringRelation
-from privacy.mechanisms import VotedChoice
-from privacy.randomness import NoiseSource, SeededSource
 from server_kit.cohort_tree import distance
-from server_kit.errors import InvalidSetting
 from server_kit.interfaces import (
     Announced,
     Answer,
@@ -39,13 +34,10 @@ from server_kit.interfaces import (
 )
 from server_kit.round import Ticket
 from server_kit.simulation.chance import uniforms
-from server_kit.simulation.histograms import feature_histogram, label_histogram
 from server_kit.simulation.local_training import Expected, Key, LocalTraining, kept, key_of
-from server_kit.simulation.training.bench import Bench
-from server_kit.simulation.voting import votes
+from server_kit.simulation.telling import BYTES, Telling
 
 if TYPE_CHECKING:
-    from device_sdk.wire.question_terms import ChoiceMechanism
     from server_kit.local_task import LocalTask
     from server_kit.simulation.population import Population
     from server_kit.simulation.privacy_terms import SpendingPlan
@@ -53,7 +45,6 @@ if TYPE_CHECKING:
     from server_kit.simulation.training import Trainer
 
 _MOST_HELD = 1 << 28  # bytes of updates that are kept for a second look; beyond, they are trained again
-_BYTES = 4  # of a coordinate
 
 
 @dataclass
@@ -102,7 +93,7 @@ class SimulatedFleet:
 
     def waiting(self, now_seconds: float) -> Sequence[DeviceId]:
         there = self.population.waiting(now_seconds, self.round)
-        busy, most = set(self.expected), self._most_participations
+        busy, most = set(self.expected), self.most_participations
         if not self.trains_ahead:
             # In rounds a device is done when its answer has been folded.
             busy.update(device for device, _ in self.delivered)
@@ -111,7 +102,8 @@ class SimulatedFleet:
         return [device for device in there if device not in busy]
 
     @property
-    def _most_participations(self) -> float:
+    def most_participations(self) -> float:
+        """How often a device may take part, by its budget."""
         return math.inf if self.privacy is None else self.privacy.terms.participations
 
     def check_ins(
@@ -174,18 +166,18 @@ class SimulatedFleet:
     # Training
 
     def dispatch(self, orders: Sequence[Order], now_seconds: float) -> None:
-        for one in self._under_way(orders, now_seconds):
+        for one in self.under_way(orders, now_seconds):
             self.expected[one.order.device] = one
 
-    def _under_way(self, orders: Sequence[Order], now_seconds: float) -> list[Expected]:
+    def under_way(self, orders: Sequence[Order], now_seconds: float) -> list[Expected]:
         """Devices set to work, and what that costs."""
         if not orders:
             return []
         numbers = np.array([self.population.index(order.device) for order in orders])
         size = orders[0].model.numel()
         steps = np.array([self._steps(order) for order in orders])
-        down = np.full(len(orders), size * _BYTES, dtype=np.float64)
-        up = np.array([_BYTES * (size if order.task.mask is None else int(order.task.mask.sum())) for order in orders])
+        down = np.full(len(orders), size * BYTES, dtype=np.float64)
+        up = np.array([BYTES * (size if order.task.mask is None else int(order.task.mask.sum())) for order in orders])
         latencies = self.population.latency.seconds(
             numbers, self.round, bytes_down=down, bytes_up=up.astype(np.float64), steps=steps
         )
@@ -222,7 +214,7 @@ class SimulatedFleet:
         """How long each device would take for a task with a model of this size, were it asked in this round."""
         numbers = np.array([self.population.index(device) for device in devices])
         steps = np.array([task.steps_for(self.population.num_samples(device)) for device in devices])
-        sent = float(size * _BYTES)
+        sent = float(size * BYTES)
         return self.population.latency.seconds(numbers, self.round, bytes_down=sent, bytes_up=sent, steps=steps)
 
     def _steps(self, order: Order) -> int:
@@ -250,87 +242,18 @@ class SimulatedFleet:
 
     # Saying something about themselves
 
+    @cached_property
+    def _telling(self) -> Telling:
+        return Telling(self)
+
     def summaries(self, request: SummaryRequest, devices: Sequence[DeviceId]) -> Mapping[DeviceId, torch.Tensor]:
-        if request.kind == "truth":
-            return self._truth(devices)
-        if request.kind == "update":
-            return self._first_updates(request, devices)
-        if self.privacy is not None:
-            # The budget has room for one; who has told already stays silent.
-            devices = [device for device in devices if device not in self.summarised]
-        for device in devices:
-            self.summarised[device] = self.summarised.get(device, 0) + 1
-        histogram = label_histogram if request.kind == "label_histogram" else feature_histogram
-        classes = self.population.dataset.num_classes
-        answers = {
-            device: histogram(
-                request,
-                self.population.samples(device, "train", self.round),
-                classes,
-                self._noise(device, request.kind),
-            )
-            for device in devices
-        }
-        self.tally.bytes_up += sum(answer.numel() for answer in answers.values()) * _BYTES
-        return answers
-
-    def _noise(self, device: DeviceId, purpose: str) -> NoiseSource:
-        moment = self.summarised.get(device, 0)
-        return NoiseSource(SeededSource(f"simulated {purpose}:{self.seed}:{device}:{moment}"))
-
-    def _truth(self, devices: Sequence[DeviceId]) -> Mapping[DeviceId, torch.Tensor]:
-        groups = self.population.true_groups(self.round)
-        if groups is None:
-            return {}
-        return {device: torch.tensor([int(groups[self.population.index(device)])]) for device in devices}
-
-    def _first_updates(self, request: SummaryRequest, devices: Sequence[DeviceId]) -> Mapping[DeviceId, torch.Tensor]:
-        able = [device for device in devices if self.participations.get(device, 0) < self._most_participations]
-        if request.model is None or request.task is None or not able:
-            return {}
-        # Beside what they may be out for, and without an end to it.
-        work = self._under_way([Order(device, "", 0, request.model, request.task) for device in able], 0.0)
-        self.delay_seconds += max(one.at_seconds for one in work)
-        updates = {update.device: update.delta.clone() for _, update in self.train(work)}
-        return {device: updates[device] for device in able if torch.isfinite(updates[device]).all()}
+        return self._telling.summaries(request, devices)
 
     def choices(self, devices: Sequence[DeviceId], models: torch.Tensor) -> Mapping[DeviceId, int]:
-        if not devices:
-            return {}
-        if not self.is_private:
-            self.tally.bytes_down += len(devices) * models.numel() * _BYTES
-        if self.privacy is None or self.is_private:
-            return dict(zip(devices, self.best_models(devices, models), strict=True))
-        able = [device for device in devices if self.chosen.get(device, 0) < self.privacy.terms.most_choices]
-        mechanism = self._choosing(len(models))
-        if isinstance(mechanism, VotedChoice):
-            return {device: self._told(mechanism, device, self._votes(device, models)) for device in able}
-        best = self.best_models(able, models) if able else []
-        return {device: self._told(mechanism, device, choice) for device, choice in zip(able, best, strict=True)}
-
-    def _told(self, mechanism: Any, device: DeviceId, found: int | list[int]) -> int:
-        """What a device tells of its choice; it is counted."""
-        self.chosen[device] = number = self.chosen.get(device, 0) + 1
-        noise = NoiseSource(SeededSource(f"simulated choice:{self.seed}:{device}:{number}"))
-        told: int = mechanism.decode(mechanism.answer(found, noise).payload)
-        return told
-
-    def _choosing(self, options: int) -> ChoiceMechanism:
-        """How a choice among so many is told under the terms."""
-        if self.privacy is None:
-            raise InvalidSetting("without privacy terms a choice is told as it is; nothing was noised")
-        terms, epsilon = self.privacy.terms, str(self.privacy.choice_epsilon)
-        return choice_mechanism(terms.chosen_by, options, epsilon, NeighbouringRelation(terms.relation))
-
-    def _votes(self, device: DeviceId, models: torch.Tensor) -> list[int]:
-        return votes(self._bench, models, self.population.samples(device, "train", self.round))
-
-    @cached_property
-    def _bench(self) -> Bench:
-        return Bench(self.trainer.spec)
+        return self._telling.choices(devices, models)
 
     def candour(self, options: int) -> float:
-        return 1.0 if self.privacy is None else candour_of(self._choosing(options))
+        return self._telling.candour(options)
 
     @contextlib.contextmanager
     def in_private(self) -> Iterator[None]:
@@ -417,7 +340,7 @@ class _Answers:
     def __iter__(self) -> Iterator[Update]:
         self.fleet.reads_again |= self._was_read
         self._was_read = True
-        size = self.due[0].order.model.numel() * _BYTES * (3 if self.due[0].order.task.halves else 1)
+        size = self.due[0].order.model.numel() * BYTES * (3 if self.due[0].order.task.halves else 1)
         if size * len(self.due) > _MOST_HELD:
             updates: Iterable[tuple[int, Update]] = self.fleet.train(self.due)
         elif self.fleet.reads_again or self.fleet.trains_ahead:

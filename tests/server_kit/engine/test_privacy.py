@@ -24,6 +24,7 @@ from server_kit.simulation.fleet import SimulatedFleet
 from server_kit.simulation.partition import Equal, GivenSizes, Iid
 from server_kit.simulation.privacy_terms import PrivacyTerms, SpendingPlan, costliest
 from server_kit.simulation.private_updates import noised_as_a_whole
+from server_kit.simulation.telling import Telling
 from server_kit.simulation.training import Trainer
 from tests.server_kit.engine.test_invariants import TOGETHER
 from tests.server_kit.engine.worlds import SPEC, TASK, people, run, small, world
@@ -127,7 +128,7 @@ class TestBudget:
                 fleet = SimulatedFleet(people(Iid(Equal(60)), 40), trainer, privacy=plan(chosen, name="ifca"))
                 devices = list(fleet.population.devices)
                 told = fleet.choices(devices, models)
-                majority = [Counter(fleet._votes(device, models)).most_common(1)[0][0] for device in devices]
+                majority = [Counter(Telling(fleet).votes(device, models)).most_common(1)[0][0] for device in devices]
                 right[by] = sum(told[device] == best for device, best in zip(devices, majority, strict=True))
                 assert fleet.chosen == dict.fromkeys(devices, 1)
                 assert fleet.candour(4) == (1.0 if by == "votes" else pytest.approx(0.289, abs=0.001))

@@ -20,6 +20,7 @@ from server_kit.simulation.device_speeds import FactorSpeeds
 from server_kit.simulation.partition import ClassesPerDevice, Equal, GivenSizes, Iid
 from server_kit.simulation.population import Population
 from server_kit.simulation.training import round_work
+from server_kit.simulation.training.descent import descend
 from tests.server_kit.engine.scripted import names, rng
 from tests.server_kit.engine.test_invariants import TOGETHER
 from tests.server_kit.engine.worlds import digits, people, run, small, world
@@ -59,7 +60,7 @@ class TestEveryPreset:
         assert ended.points[-1].progress.round >= 2
 
     def test_updates_that_are_not_finite_are_counted_and_left_out(self, name, monkeypatch):
-        made = round_work.descend
+        made = descend
 
         def broken(kernel, chunk, vectors, *rest):
             ended = made(kernel, chunk, vectors, *rest)
