@@ -69,8 +69,9 @@ class Transfers:
             accepted = await self._take_promptly(self.prompt, enrolled, delivery)
         if accepted is None:
             accepted = await blocking(self.pool, self._take, enrolled, delivery)
-        # Only now: until its update is stored the device has a task, and may have no other.
-        if delivery.check_in is not None and self.prompt is not None:
+        # Only now: until its update is stored the device has a task, and may have no other. And once for each update:
+        # what is said on a stream is limited, and what is sent again is not.
+        if delivery.check_in is not None and self.prompt is not None and not accepted.repeated:
             accepted = replace(accepted, checked_in=self.prompt.waits(enrolled.device, delivery.check_in))
         return codec.encode(accepted)
 

@@ -166,6 +166,13 @@ def test_a_check_in_counts_once_the_update_that_it_came_with_is_stored(server, d
         assert following.task != task.task
 
 
+def test_an_update_that_is_sent_again_checks_nobody_in(server, device):
+    with device.channel() as channel, channel.attend() as session:
+        sent = update(device, asked(server, session))
+        heard = [channel.upload(*sent, check_in=m.CheckIn()) for _ in range(3)]
+    assert [(each.repeated, each.checked_in) for each in heard] == [(False, True), (True, False), (True, False)]
+
+
 def test_a_check_in_with_a_refused_update_is_not_heard(server, device):
     with device.channel() as channel, channel.attend() as session, server.hostile(device) as hostile:
         header, payload = update(device, asked(server, session), round=9)
