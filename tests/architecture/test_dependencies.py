@@ -43,6 +43,10 @@ def closure(requirements: Iterable[str], requires: Requires = requires_as_instal
     return found
 
 
+OF_CUDA = re.compile(r"(nvidia|cuda)-[\w-]+$|triton$")
+"""Distributions that torch pins itself, by exact version, in its build for graphics cards."""
+
+
 def pins(text: str) -> dict[str, str]:
     """The versions in a constraints file. Anything but `name==version` and comments is an error."""
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
@@ -67,7 +71,13 @@ def test_every_dependency_of_a_device_is_argued_for():
 
 def test_every_installed_version_is_pinned_once():
     pinned = pins((ROOT / "constraints.txt").read_text(encoding="utf-8"))
-    assert closure(["covey[dev]"]) - set(pinned) == {"covey"}
+    assert {name for name in closure(["covey[dev]"]) - set(pinned) if not OF_CUDA.match(name)} == {"covey"}
+
+
+def test_only_what_a_torch_for_graphics_cards_brings_may_go_without_a_pin():
+    brought = ["nvidia-cublas", "nvidia-cudnn-cu13", "cuda-toolkit", "triton"]
+    assert all(map(OF_CUDA.match, brought))
+    assert not any(map(OF_CUDA.match, ["numpy", "torch", "barracuda", "tritonclient", "my-nvidia-tool"]))
 
 
 @pytest.mark.parametrize("module", EXTRA_OF_MODULE)
