@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Self
+from typing import Required, Self, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -26,6 +26,17 @@ from server_kit.simulation.training.planning import Group, plan, rows_at_once
 from server_kit.simulation.training.results import Trained, TrainedSum
 from server_kit.simulation.training.round_work import RoundWork
 from server_kit.simulation.training.workers import Workers
+
+
+class How(TypedDict, total=False):
+    """What training takes beside models, records, devices and their task."""
+
+    seed: Required[int]
+    round_number: int | Sequence[int]
+    """One for all devices, 0 if not given, or one for each."""
+    start_of: Sequence[int] | None
+    """For each device the number of the model that it starts from."""
+    with_start_losses: bool
 
 
 class Trainer:
@@ -58,29 +69,15 @@ class Trainer:
         data: DeviceData,
         devices: Sequence[str],
         task: LocalTask,
-        *,
-        seed: int,
-        round_number: int | Sequence[int] = 0,
-        start_of: Sequence[int] | None = None,
-        with_start_losses: bool = False,
+        **how: Unpack[How],
     ) -> Iterator[Trained]:
         """Train `devices` and hand them out a chunk at a time, in an order of the trainer's choice.
 
         They start from `starts`: one model [size], one for each device [n, size], or a few [m, size] of which
         `start_of` names one for each device. What a device does follows from its records, the task and
-        (seed, device, round) alone; `round_number` is one for all, or one for each. A chunk's tensors are overwritten
-        once the next chunk is asked for.
+        (seed, device, round) alone. A chunk's tensors are overwritten once the next chunk is asked for.
         """
-        work = self._work(
-            starts,
-            data,
-            devices,
-            task,
-            seed=seed,
-            round_number=round_number,
-            start_of=start_of,
-            with_start_losses=with_start_losses,
-        )
+        work = self._work(starts, data, devices, task, **how)
         return self._workers.results([partial(work.train, group) for group in self._groups(work)])
 
     def sum_in_chunks(
@@ -91,25 +88,13 @@ class Trainer:
         task: LocalTask,
         *,
         shares: Sequence[float],
-        seed: int,
-        round_number: int | Sequence[int] = 0,
-        start_of: Sequence[int] | None = None,
-        with_start_losses: bool = False,
+        **how: Unpack[How],
     ) -> Iterator[TrainedSum]:
         """The same for whoever only wants the sum of `shares` times updates: a part of it for each chunk.
 
         Updates are not written down where that saves time, so that a sum is rounded otherwise than one of updates.
         """
-        work = self._work(
-            starts,
-            data,
-            devices,
-            task,
-            seed=seed,
-            round_number=round_number,
-            start_of=start_of,
-            with_start_losses=with_start_losses,
-        )
+        work = self._work(starts, data, devices, task, **how)
         return self._workers.results([partial(work.sum, group, shares) for group in self._groups(work)])
 
     def _work(
@@ -120,9 +105,9 @@ class Trainer:
         task: LocalTask,
         *,
         seed: int,
-        round_number: int | Sequence[int],
-        start_of: Sequence[int] | None,
-        with_start_losses: bool,
+        round_number: int | Sequence[int] = 0,
+        start_of: Sequence[int] | None = None,
+        with_start_losses: bool = False,
     ) -> RoundWork:
         starts, start_of = self._models(starts, start_of, len(devices), "starts")
         if task.mask is not None:
@@ -140,27 +125,14 @@ class Trainer:
         data: DeviceData,
         devices: Sequence[str],
         task: LocalTask,
-        *,
-        seed: int,
-        round_number: int | Sequence[int] = 0,
-        start_of: Sequence[int] | None = None,
-        with_start_losses: bool = False,
+        **how: Unpack[How],
     ) -> Trained:
         """The same, all at once and in the order of `devices`: as large as all updates together."""
         n, size = len(devices), self.spec.layout.size
         updates, steps = torch.zeros(n, size), torch.zeros(n, dtype=torch.int64)
         halves = torch.zeros(2, n, size) if task.halves else None
-        losses = torch.zeros(n) if with_start_losses else None
-        for chunk in self.train_in_chunks(
-            starts,
-            data,
-            devices,
-            task,
-            seed=seed,
-            round_number=round_number,
-            start_of=start_of,
-            with_start_losses=with_start_losses,
-        ):
+        losses = torch.zeros(n) if how.get("with_start_losses") else None
+        for chunk in self.train_in_chunks(starts, data, devices, task, **how):
             places = list(chunk.positions)
             updates[places], steps[places] = chunk.updates, chunk.steps
             if halves is not None and chunk.halves is not None:
