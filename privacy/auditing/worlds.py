@@ -138,6 +138,8 @@ def _voted_choice(terms: dict[str, int | str], relation: NeighbouringRelation) -
             World("one vote more for the leader", [0], [0, 0]),
         ]
     return [
+        # What is far behind is hardly ever told, and between the other two a lead of two or none costs all of epsilon.
+        World("a lead of two or none", [0] * 12 + [last] * 10, [0] * 11 + [last] * 11),
         World("one vote for the first or the last", [0], [last]),
         World("the deciding vote", [0, 0, last], [0, last, last]),
         World("out of range", [0], [-1]),
