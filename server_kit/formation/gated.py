@@ -48,7 +48,8 @@ class Gated:
     least_repeats: int = 48
     """The last so many that have chosen again are looked at."""
     most_repeats: int = 120
-    """How many are waited for until that is so: some random starts take long to part."""
+    """How many are waited for where that is neither so nor, by thrice the standard errors, out of reach: some random
+    starts take long to part."""
 
     @property
     def wants(self) -> Wants:
@@ -121,9 +122,11 @@ class Gated:
         lately = again[-self.least_repeats :]
         found, error = steadiness(lately)
         stays = found - self.deviations * error > self.least_steadiness
-        if stays or len(again) >= self.most_repeats:
-            del trials[parent]
-        if stays or len(again) < self.most_repeats:
+        hopeless = found + 3 * self.deviations * error < self.least_steadiness
+        if not (stays or hopeless or len(again) >= self.most_repeats):
+            return None
+        del trials[parent]
+        if stays:
             return None
         # A child that nobody wants is where it started, by chance.
         wanted = Counter(now for _, now in lately)

@@ -129,11 +129,29 @@ def test_a_blind_start_among_devices_that_choose_anew_each_time_is_undone():
     assert now.federation.leaves == ["0"]
 
 
+def test_devices_that_never_choose_alike_are_not_watched_for_long():
+    last: dict[str, int] = {}
+
+    def other(device: str, models: torch.Tensor) -> int:
+        last[device] = 1 - last.get(device, int(device[1:]) // 2 % 2)
+        return last[device]
+
+    now, again = play(renew_steps=2, prefers=other), []
+    assert splits(now, 1) == [0]
+    while now.federation.leaves != ["0"]:
+        again.append(len(now.federation.memory.get("chosen", {}).get("again", [])))
+        now.round()
+    assert 20 <= max(again) < 60, "not before enough have chosen again, and long before most_repeats"
+
+
 def test_starts_that_take_long_to_part_are_waited_for():
     def late(device: str, models: torch.Tensor) -> int:
-        return nearest(device, models) if len(now.federation.memory["chosen"]["again"]) > 25 else looks.pop()
+        own = nearest(device, models)
+        sure = len(now.federation.memory["chosen"]["again"]) > 25 or chance.random() < 0.8
+        return own if sure else 1 - own
 
-    now, looks = play(renew_steps=2, prefers=late), [0, 1, 1] * 60
+    chance = np.random.default_rng(0)
+    now = play(renew_steps=2, prefers=late)
     now.federation.memory["chosen"] = {"again": []}
     assert splits(now, 30) == [0]
     assert not now.federation.memory["trials by choices"], "it was judged"
