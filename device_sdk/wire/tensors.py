@@ -12,6 +12,7 @@ import json
 import math
 import mmap
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from device_sdk.wire.coherence import tensor_bytes
@@ -83,8 +84,11 @@ def _buffer(size_bytes: int) -> bytearray | mmap.mmap:
     """Memory for a transfer. Large ones are mapped, in large pages where there are: filling it twice takes time."""
     if size_bytes <= CHUNK_BYTES:
         return bytearray(size_bytes)
-    mapped = mmap.mmap(-1, size_bytes)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return mmap.mmap(-1, size_bytes)
+    # Private, which is not Python's default: Linux gives shared memory in small pages, whatever it is advised.
+    mapped = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # as it raises where the kernel was built without large pages
         mapped.madvise(mmap.MADV_HUGEPAGE)
     return mapped
 

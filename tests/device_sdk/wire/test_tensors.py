@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import mmap
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -196,3 +199,24 @@ def test_an_update_travels_in_the_fewest_whole_bytes_with_little_around_them():
     )
     assert mechanism.width_bytes == 3
     assert sent <= 1.0001 * size
+
+
+def flags_of(memory: memoryview) -> set[str]:
+    """What Linux was told about the mapping that holds this memory."""
+    address = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
+    for mapping in re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text(), flags=re.MULTILINE)[1:]:
+        begin, end = (int(part, 16) for part in mapping.split()[0].split("-"))
+        if begin <= address < end:
+            return set(re.search(r"^VmFlags:(.*)$", mapping, re.MULTILINE)[1].split())  # type: ignore[index]
+    raise AssertionError("memory that is not mapped")
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="only Linux is asked for large pages")
+def test_a_large_transfer_lies_in_memory_that_may_have_large_pages():
+    assembly = Assembly(blob_of(LONG), len(LONG))
+    for chunk in chunks(LONG):
+        assembly.add(chunk)
+    advised, pythons_own = flags_of(assembly.finish()), flags_of(memoryview(mmap.mmap(-1, len(LONG))))
+    assert "hg" in advised
+    assert "sh" not in advised
+    assert "sh" in pythons_own  # where advice is in vain
