@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _LENGTH_BYTES = 8
 _NUMPY_TYPES = {"F32": "<f4", "F16": "<f2", "I32": "<i4", "I64": "<i8", "U8": "u1", "BOOL": "?"}
 _CHECKED_AT_ONCE = 1 << 20
+_IN_SMALL_PAGES_BYTES = 4 * CHUNK_BYTES
+"""The end of a transfer, which memory is taken for as it comes: the peak is there, with the last pieces under way."""
 
 
 def blob_of(payload: bytes | memoryview) -> Blob:
@@ -89,7 +91,7 @@ def _buffer(size_bytes: int) -> bytearray | mmap.mmap:
     # Private, which is not Python's default: Linux gives shared memory in small pages, whatever it is advised.
     mapped = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError):  # as it raises where the kernel was built without large pages
-        mapped.madvise(mmap.MADV_HUGEPAGE)
+        mapped.madvise(mmap.MADV_HUGEPAGE, 0, max(0, size_bytes - _IN_SMALL_PAGES_BYTES))
     return mapped
 
 
