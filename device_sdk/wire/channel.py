@@ -186,7 +186,7 @@ class Channel:
         with self._connecting:
             with self._mutex:
                 connection, credentials = self._connection, self._credentials
-            if connection is None or connection.closed:
+            if connection is None:
                 keepalive, patience = self._settings.keepalive_seconds, self._patience_seconds(deadline)
                 connection = Connection.probed(self._address, credentials, keepalive, patience, self._stop)
             return self._kept(connection)

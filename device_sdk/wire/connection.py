@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from grpc.experimental import ChannelOptions
 
 from device_sdk.wire.codec import decode
 from device_sdk.wire.errors import (
@@ -24,15 +23,7 @@ from device_sdk.wire.errors import (
     WrongVersion,
 )
 from device_sdk.wire.messages import Error, ErrorCode
-from device_sdk.wire.services import (
-    DEVICE_WINDOW_BYTES,
-    ENROLMENT,
-    ERROR_METADATA,
-    FEDERATION,
-    KEEPALIVE_PATIENCE,
-    message_limits,
-    path,
-)
+from device_sdk.wire.services import ENROLMENT, ERROR_METADATA, FEDERATION, KEEPALIVE_PATIENCE, MESSAGE_LIMITS, path
 from device_sdk.wire.trust import Credentials, Probe
 
 if TYPE_CHECKING:
@@ -43,7 +34,7 @@ if TYPE_CHECKING:
 def secure_channel(address: Address, credentials: Any, keepalive_seconds: float) -> Any:
     """A gRPC channel with our limits; it neither retries by itself nor shares connections with others."""
     options = [
-        *message_limits(DEVICE_WINDOW_BYTES),
+        *MESSAGE_LIMITS,
         ("grpc.enable_retries", 0),
         ("grpc.enable_http_proxy", 0),
         ("grpc.use_local_subchannel_pool", 1),
@@ -51,8 +42,6 @@ def secure_channel(address: Address, credentials: Any, keepalive_seconds: float)
         ("grpc.keepalive_time_ms", int(keepalive_seconds * 1000)),
         *KEEPALIVE_PATIENCE,
         ("grpc.http2.max_pings_without_data", 0),
-        # Downloads are read by the thread that asks. gRPC's own would hold each piece until the next has come.
-        (ChannelOptions.SingleThreadedUnaryStream, 1),
     ]
     return grpc.secure_channel(str(address), credentials, options)
 
@@ -82,7 +71,6 @@ class Connection:
         self._mutex = threading.Lock()
         self._users = 0
         self._retired = False
-        self.closed = False
 
     @classmethod
     def probed(
@@ -129,15 +117,14 @@ class Connection:
         self._close_if_unused()
 
     def close(self) -> None:
-        """End everything under way; there can be nothing more."""
-        self.closed = True
+        """End everything under way."""
         self._channel.close()
 
     def _close_if_unused(self) -> None:
         with self._mutex:
             unused = self._retired and self._users == 0
         if unused:
-            self.close()
+            self._channel.close()
 
 
 def translated(error: grpc.RpcError, stop: Stop, deadline: Deadline) -> WireError:

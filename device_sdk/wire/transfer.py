@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import grpc
@@ -13,7 +12,7 @@ from device_sdk.wire.cancelling import Deadline, Stop
 from device_sdk.wire.chunk_bytes import encode_upload_chunk
 from device_sdk.wire.codec import decode, decode_chunk, decode_upload_reply, encode, encode_delivery, encode_upload
 from device_sdk.wire.connection import Connection, translated
-from device_sdk.wire.errors import ConnectionLost, MalformedMessage, WireError
+from device_sdk.wire.errors import ConnectionLost, MalformedMessage
 from device_sdk.wire.messages import (
     CHUNK_BYTES,
     Blob,
@@ -59,11 +58,11 @@ class Transfer:
         if self._silence is not None:
             self._silence.heard()
 
-    def answers(self, call: Any, give_up: Callable[[], object]) -> Iterator[bytes]:
-        """What the server sends in this call; gives it up when cancelled, late, or when nothing moves for too long."""
-        silence = self._silence = Silence(self._silence_seconds, give_up)
+    def answers(self, call: Any) -> Iterator[bytes]:
+        """What the server sends in this call; ends it when cancelled, late, or when nothing moves for too long."""
+        silence = self._silence = Silence(self._silence_seconds, call.cancel)
         try:
-            with silence, self._stop.calling(give_up):
+            with silence, self._stop.calling(call.cancel):
                 for body in call:
                     self.moved()
                     yield body
@@ -72,6 +71,8 @@ class Transfer:
             if silence.broken and not self._stop.is_set():
                 raise ConnectionLost("nothing moved for too long; the connection was given up") from error
             raise translated(error, self._stop, self._deadline) from error
+        finally:
+            call.cancel()
 
 
 def fetch(transfer: Transfer, blob: Blob, assembly: Assembly) -> None:
@@ -83,36 +84,13 @@ def fetch(transfer: Transfer, blob: Blob, assembly: Assembly) -> None:
         assembly.add(decode_chunk(transfer.answer(transfer.connection.fetch, request)))
         return
     call = transfer.connection.download(request, timeout=transfer.left_seconds)
-    try:
-        _assemble(transfer, call, assembly)
-    except WireError:
-        if not assembly.complete:  # else only the server's goodbye is missing
-            raise
-    finally:
-        _hear_out(call, transfer.connection)
-    if not assembly.complete:
-        raise ConnectionLost("the server ended a download before its last piece; try again")
-
-
-def _assemble(transfer: Transfer, call: Any, assembly: Assembly) -> None:
-    for body in transfer.answers(call, transfer.connection.close):
-        if assembly.complete:
-            return
+    for body in transfer.answers(call):
         assembly.add(decode_chunk(body))
         del body
         transfer.position = assembly.received
-
-
-def _hear_out(call: Any, connection: Connection) -> None:
-    """End a download. gRPC frees a call that is read in one thread when its end has been read, and never otherwise.
-
-    A call that was cancelled does not let its end be read; so whatever is not over is ended with its connection.
-    """
-    if not call.done():
-        connection.close()
-        with suppress(grpc.RpcError):
-            for _ in call:
-                pass
+        if assembly.received == blob.size_bytes:
+            return
+    raise ConnectionLost("the server ended a download before its last piece; try again")
 
 
 def send(
@@ -126,7 +104,7 @@ def send(
     pieces = _pieces(transfer, header, payload, start)
     call = transfer.connection.upload(pieces, timeout=transfer.left_seconds)
     try:
-        answers = (decode_upload_reply(body) for body in transfer.answers(call, call.cancel))
+        answers = (decode_upload_reply(body) for body in transfer.answers(call))
         first = _next(answers)
         if isinstance(first, UploadFrom):
             if first.offset > len(payload):

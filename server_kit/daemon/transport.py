@@ -9,7 +9,7 @@ import grpc
 
 from device_sdk.wire.errors import Refused
 from device_sdk.wire.messages import ErrorCode
-from device_sdk.wire.services import KEEPALIVE_PATIENCE, SERVER_WINDOW_BYTES, message_limits
+from device_sdk.wire.services import KEEPALIVE_PATIENCE, MESSAGE_LIMITS
 
 if TYPE_CHECKING:
     from server_kit.daemon.authority import Authority, ServerCertificate
@@ -23,7 +23,7 @@ _CALLS_PER_CONNECTION = 16
 def server_options() -> list[tuple[str, int]]:
     """gRPC's own limits, so that a stranger can neither stall nor flood a port."""
     return [
-        *message_limits(SERVER_WINDOW_BYTES),
+        *MESSAGE_LIMITS,
         # Two servers on one port would share its connections without a word.
         ("grpc.so_reuseport", 0),
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_SECONDS * 1000),

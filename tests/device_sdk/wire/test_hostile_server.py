@@ -34,7 +34,6 @@ from device_sdk.wire.messages import CHUNK_BYTES
 from device_sdk.wire.services import ERROR_METADATA
 from device_sdk.wire.signing import device_id, server_name
 from device_sdk.wire.tensors import blob_of, chunks
-from device_sdk.wire.transfer import _hear_out
 from server_kit.daemon.authority import Authority
 from tests.device_sdk.wire import examples
 from tests.device_sdk.wire.devices import QUICK, TestDevice
@@ -315,53 +314,6 @@ def test_what_follows_a_whole_download_is_not_read(server, channel):
 
     server.answers["Download"] = endless
     assert channel.download(BLOB) == PAYLOAD
-    server.answers["Download"] = honest_download([])
-    assert channel.download(BLOB) == PAYLOAD, "and the channel goes on"
-
-
-def test_a_whole_download_needs_no_goodbye(server, channel):
-    server.answers["Download"] = saying(*PIECES, then=cut)
-    assert channel.download(BLOB) == PAYLOAD
-
-
-def test_a_channel_goes_on_after_a_wrong_download(server, channel):
-    server.answers["Download"] = saying(PIECES[1], then=lambda: server.over.wait(FOREVER))
-    with pytest.raises(MalformedMessage):
-        channel.download(BLOB)
-    server.answers["Download"] = honest_download([])
-    assert channel.download(BLOB) == PAYLOAD
-
-
-class Unfinished:
-    """A download of which two pieces and the end are still to be read, the end once the connection is closed."""
-
-    def __init__(self) -> None:
-        self.closed = self.over = False
-
-    def close(self) -> None:
-        self.closed = True
-
-    def done(self) -> bool:
-        return self.over
-
-    def __iter__(self):
-        yield from PIECES[:2]
-        assert self.closed
-        self.over = True
-        raise grpc.RpcError
-
-
-def test_a_download_that_is_left_is_read_to_its_end_because_grpc_would_keep_it_for_ever():
-    call = connection = Unfinished()
-    _hear_out(call, connection)
-    assert call.over
-
-
-def test_a_download_that_is_over_leaves_its_connection_alone():
-    call = connection = Unfinished()
-    call.over = True
-    _hear_out(call, connection)
-    assert not connection.closed
 
 
 def honest_download(cuts: list[int]):
