@@ -12,6 +12,7 @@ import json
 import math
 import mmap
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from device_sdk.wire.coherence import tensor_bytes
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _LENGTH_BYTES = 8
 _NUMPY_TYPES = {"F32": "<f4", "F16": "<f2", "I32": "<i4", "I64": "<i8", "U8": "u1", "BOOL": "?"}
 _CHECKED_AT_ONCE = 1 << 20
+_IN_SMALL_PAGES_BYTES = 4 * CHUNK_BYTES
+"""The end of a transfer, which memory is taken for as it comes: the peak is there, with the last pieces under way."""
 
 
 def blob_of(payload: bytes | memoryview) -> Blob:
@@ -83,9 +86,12 @@ def _buffer(size_bytes: int) -> bytearray | mmap.mmap:
     """Memory for a transfer. Large ones are mapped, in large pages where there are: filling it twice takes time."""
     if size_bytes <= CHUNK_BYTES:
         return bytearray(size_bytes)
-    mapped = mmap.mmap(-1, size_bytes)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        mapped.madvise(mmap.MADV_HUGEPAGE)
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return mmap.mmap(-1, size_bytes)
+    # Private, which is not Python's default: Linux gives shared memory in small pages, whatever it is advised.
+    mapped = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # as it raises where the kernel was built without large pages
+        mapped.madvise(mmap.MADV_HUGEPAGE, 0, max(0, size_bytes - _IN_SMALL_PAGES_BYTES))
     return mapped
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import mmap
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -196,3 +199,27 @@ def test_an_update_travels_in_the_fewest_whole_bytes_with_little_around_them():
     )
     assert mechanism.width_bytes == 3
     assert sent <= 1.0001 * size
+
+
+def flags_of(memory: memoryview) -> set[str]:
+    """What Linux was told about the mapping that holds this memory."""
+    address = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
+    for mapping in re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text(), flags=re.MULTILINE)[1:]:
+        begin, end = (int(part, 16) for part in mapping.split()[0].split("-"))
+        if begin <= address < end:
+            return set(re.search(r"^VmFlags:(.*)$", mapping, re.MULTILINE)[1].split())  # type: ignore[index]
+    raise AssertionError("memory that is not mapped")
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="only Linux is asked for large pages")
+def test_a_large_transfer_lies_in_memory_that_may_have_large_pages_but_for_its_end():
+    payload = bytes(8 * CHUNK_BYTES)
+    assembly = Assembly(blob_of(payload), len(payload))
+    for chunk in chunks(payload):
+        assembly.add(chunk)
+    memory = assembly.finish()
+    begin, end = flags_of(memory), flags_of(memory[-CHUNK_BYTES:])
+    assert "hg" in begin
+    assert "hg" not in end
+    assert "sh" not in begin | end
+    assert "sh" in flags_of(memoryview(mmap.mmap(-1, len(payload))))  # as Python maps it, where advice is in vain
