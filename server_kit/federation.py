@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from server_kit.altered import altered
 from server_kit.cohort_tree import ROOT, CohortTree
 from server_kit.federation_state import FederationState, Plan
 from server_kit.folding import Folded, facts_for, fold
@@ -56,8 +57,8 @@ class Change:
     children: tuple[CohortId, ...] = ()
 
 
-_Footing = tuple[Plan, int, int, int]
-"""What the pace of a leaf follows from: the plan, the number of leaves, how many must wait, and its round."""
+_Footing = tuple[Plan, CohortTree, int, int]
+"""What the pace of a leaf follows from: the plan, the tree, how many must wait, and its round."""
 
 
 class Federation:
@@ -73,6 +74,7 @@ class Federation:
         """How many devices must wait before a leaf opens a round."""
         self._shelf_of = shelf_of
         self._at_work: dict[CohortId, tuple[_Footing, Cohort]] = {}
+        self._inviting = Inviting(self)
 
     # What parts may know (interfaces.Federated)
 
@@ -130,7 +132,7 @@ class Federation:
         if not self.state.out:
             # Nothing will happen by itself.
             self.state.sated.clear()
-        orders = Inviting(self).orders(now_seconds)
+        orders = self._inviting.orders(now_seconds)
         for order in orders:
             self.state.out[order.device] = order.cohort
         if orders:
@@ -161,8 +163,12 @@ class Federation:
 
     def next_deadline(self, now_seconds: float) -> float:
         """When `due` should be asked again though nothing arrives."""
-        deadlines = (self.cohort(leaf).deadline_seconds() for leaf in self.leaves)
-        return min((deadline for deadline in deadlines if deadline > now_seconds), default=math.inf)
+        soonest = math.inf
+        for leaf in self.leaves:
+            deadline = self.cohort(leaf).deadline_seconds()
+            if now_seconds < deadline < soonest:
+                soonest = deadline
+        return soonest
 
     def fold(self, leaf: CohortId, now_seconds: float) -> tuple[RoundOutcome, Change | None]:
         """The next model of a leaf, and what follows from having seen its updates."""
@@ -219,11 +225,11 @@ class Federation:
         view = self.state.views.get(device) or DeviceView(device)
         before = latency_seconds if view.latency_seconds is None else view.latency_seconds
         latency = _LATENCY_MEMORY * before + (1 - _LATENCY_MEMORY) * latency_seconds
-        self.state.views[device] = replace(view, latency_seconds=latency, staleness=staleness)
+        self.state.views[device] = altered(view, latency_seconds=latency, staleness=staleness)
 
     def _participated(self, device: DeviceId, outcome: RoundOutcome) -> None:
         view = self.state.views.get(device) or DeviceView(device)
-        self.state.views[device] = replace(
+        self.state.views[device] = altered(
             view,
             loss=outcome.losses.get(device, view.loss),
             samples=round(outcome.weights[device]) if device in outcome.weights else view.samples,
@@ -267,20 +273,21 @@ class Federation:
     def cohort(self, leaf: CohortId) -> Cohort:
         """A leaf at work; made anew when what it stands on has changed, since every event asks for it."""
         state = self.state.cohorts[leaf]
-        footing = (self.plan, len(self.leaves), self.least_waiting(leaf), state.round)
+        # The tree itself, not its leaves: the same object is compared at a glance, and leaves would have to be listed.
+        footing = (self.plan, self.state.tree, self.least_waiting(leaf), state.round)
         known = self._at_work.get(leaf)
         if known is None or known[0] != footing or known[1].state is not state:
             known = self._at_work[leaf] = footing, self._cohort(state, footing)
         return known[1]
 
     def _cohort(self, state: CohortState, footing: _Footing) -> Cohort:
-        plan, leaves, begin_with, number = footing
+        plan, tree, begin_with, number = footing
         strategy = plan.strategy
         return Cohort(
             state,
             Uniform() if strategy.shares_places else strategy.selector,
             strategy.aggregator,
-            strategy.pace(plan.participants, leaves, begin_with, number),
+            strategy.pace(plan.participants, len(tree.leaves()), begin_with, number),
             self._shelf_of(state.cohort),
             plan.seed,
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from privacy.budget import NeighbouringRelation
 
@@ -105,7 +105,6 @@ class Summed:
     """All of them, in the order of the updates."""
 
 
-@runtime_checkable
 class SelfSumming(Updates, Protocol):
     """Updates that can be added up where they are made, for an aggregator that wants their sum and nothing else.
 
@@ -115,6 +114,13 @@ class SelfSumming(Updates, Protocol):
 
     def summed(self, share: Callable[[Announced], float]) -> Summed | None:
         """Their sum by these shares, or None where they must be read one by one."""
+
+
+def summed(updates: Updates, share: Callable[[Announced], float]) -> Summed | None:
+    """The sum of updates by these shares, from those that are `SelfSumming`; None where they must be read."""
+    # By name: to ask whether something is an instance of a protocol takes a quarter of a millisecond.
+    add_up: Callable[[Callable[[Announced], float]], Summed | None] | None = getattr(updates, "summed", None)
+    return None if add_up is None else add_up(share)
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,11 @@ class LocalTask:
         """Whether a step is nothing but w ← w − η·(gradient, maybe clipped and noised)."""
         return not (self.momentum or self.proximal or self.halves or self.mask is not None)
 
+    @property
+    def is_one_pass(self) -> bool:
+        """Whether a device meets about as many records as it has, one epoch however batches are drawn."""
+        return self.epochs == 1 and self.steps is None
+
     def steps_for(self, records: int) -> int:
         """How many steps a device with so many records takes."""
         if records == 0:

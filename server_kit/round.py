@@ -31,9 +31,9 @@ from server_kit.interfaces import (
     DeviceView,
     Memory,
     RoundOutcome,
-    SelfSumming,
     Update,
     Updates,
+    summed,
 )
 
 if TYPE_CHECKING:
@@ -298,14 +298,14 @@ class Usable:
 
     def summed(self, share: Callable[[Announced], float]) -> Summed | None:
         """The same updates as a sum, where whoever makes them can add them up; see `SelfSumming`."""
-        summed = self._updates.summed(share) if isinstance(self._updates, SelfSumming) else None
-        if summed is None or summed.total.shape != self._shape:
+        added_up = summed(self._updates, share)
+        if added_up is None or added_up.total.shape != self._shape:
             return None
-        usable = [each for each in summed.counted if each.is_finite]
-        self.refused = Counter({"not finite": len(summed.counted) - len(usable)})
+        usable = [each for each in added_up.counted if each.is_finite]
+        self.refused = Counter({"not finite": len(added_up.counted) - len(usable)})
         self.losses = {each.device: each.loss for each in usable}
         self.weights = {each.device: each.weight for each in usable}
-        return summed
+        return added_up
 
 
 def _is_finite(values: torch.Tensor) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from server_kit.interfaces import SelfSumming
+from server_kit.interfaces import summed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,10 +36,10 @@ def weighted_mean(updates: Updates, weight: Callable[[Announced], float]) -> tor
 
     A masked update speaks only for the coordinates it trained: those are averaged among themselves.
     """
-    summed = updates.summed(weight) if isinstance(updates, SelfSumming) else None
-    if summed is not None:
-        weights = sum(weight(each) for each in summed.counted if each.is_finite)
-        return summed.total / weights if weights > 0 else None
+    added_up = summed(updates, weight)
+    if added_up is not None:
+        weights = sum(weight(each) for each in added_up.counted if each.is_finite)
+        return added_up.total / weights if weights > 0 else None
     return _mean_of_each(updates, weight)
 
 

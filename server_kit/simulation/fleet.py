@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from device_sdk.affinity import AffinityRecord, Exploration, Feedback
+from server_kit.altered import altered
 from server_kit.cohort_tree import distance
 from server_kit.interfaces import (
     Announced,
@@ -34,7 +35,7 @@ from server_kit.interfaces import (
 )
 from server_kit.round import Ticket
 from server_kit.simulation.chance import uniforms
-from server_kit.simulation.local_training import Expected, Key, LocalTraining, kept, key_of
+from server_kit.simulation.local_training import AS_TOLD, Expected, Key, LocalTraining, kept, key_of
 from server_kit.simulation.telling import BYTES, Telling
 
 if TYPE_CHECKING:
@@ -234,7 +235,7 @@ class SimulatedFleet:
         told = [Counted(ticket.device, ticket.staleness, training.weight(ticket.device)) for ticket in tickets]
         total, outcomes = training.summed(work, [share(each) for each in told])
         known = zip(told, outcomes, strict=True)
-        return Summed(total, [Counted(it.device, it.staleness, it.weight, *outcome) for it, outcome in known])
+        return Summed(total, [it if became is AS_TOLD else altered(it, **became._asdict()) for it, became in known])
 
     @property
     def _training(self) -> LocalTraining:
@@ -348,7 +349,7 @@ class _Answers:
         else:
             updates = _in_turn(self.fleet.train(self.due))
         for place, update in updates:
-            yield replace(update, staleness=self.tickets[place].staleness)
+            yield altered(update, staleness=self.tickets[place].staleness)
             del update
 
     def _kept(self, size: int) -> Iterator[tuple[int, Update]]:

@@ -52,6 +52,10 @@ class Outcome(NamedTuple):
     is_finite: bool = True
 
 
+AS_TOLD = Outcome()
+"""Nothing that was not known when it was announced."""
+
+
 @dataclass(frozen=True)
 class LocalTraining:
     """Trains what devices were asked to; what one sends follows from its order, its records and its number."""
@@ -77,13 +81,15 @@ class LocalTraining:
     def summed(self, work: Sequence[Expected], shares: Sequence[float]) -> tuple[torch.Tensor, Sequence[Outcome]]:
         """Σ share·Δ of these answers in float64, and what became of each; without masks and halves."""
         total = torch.zeros(work[0].order.model.numel(), dtype=torch.float64)
-        outcomes = [Outcome()] * len(work)
+        outcomes = [AS_TOLD] * len(work)
         for places in self._alike(work):
             alike = [work[place] for place in places]
             for chunk in self.trainer.sum_in_chunks(
                 shares=[shares[place] for place in places], **self._asked(alike, self._private(alike[0].order.task))
             ):
                 total += chunk.total
+                if chunk.start_losses is None and all(chunk.finite):
+                    continue
                 losses = [None] * len(chunk.positions) if chunk.start_losses is None else chunk.start_losses.tolist()
                 for position, loss, is_finite in zip(chunk.positions, losses, chunk.finite, strict=True):
                     outcomes[places[position]] = Outcome(None if loss is None else self._told(loss), is_finite)
@@ -91,13 +97,14 @@ class LocalTraining:
 
     def _alike(self, work: Sequence[Expected]) -> Iterable[list[int]]:
         """Places of answers that can be worked out together."""
-        likeness: dict[int, tuple[object, ...]] = {}
         groups: dict[tuple[object, ...], list[int]] = {}
+        known: dict[tuple[int, int], list[int]] = {}
         for place, one in enumerate(work):
-            task = one.order.task
-            if id(task) not in likeness:
-                likeness[id(task)] = _likeness(task)
-            groups.setdefault((self.population.stages.stage(one.round), *likeness[id(task)]), []).append(place)
+            same = (id(one.order.task), one.round)
+            if same not in known:
+                likeness = (self.population.stages.stage(one.round), *_likeness(one.order.task))
+                known[same] = groups.setdefault(likeness, [])
+            known[same].append(place)
         return groups.values()
 
     def _private(self, task: LocalTask) -> LocalTask:
@@ -127,7 +134,7 @@ class LocalTraining:
         models = {id(one.order.model): one.order.model for one in work}
         at = {key: number for number, key in enumerate(models)}
         return {
-            "starts": torch.stack(list(models.values())),
+            "starts": torch.stack(list(models.values())) if len(models) > 1 else work[0].order.model.unsqueeze(0),
             "data": self.population.device_data("train", work[0].round),
             "devices": [one.order.device for one in work],
             "task": task,

@@ -112,7 +112,7 @@ class Population:
 
     def num_samples(self, device: DeviceId, part: Part = "train") -> int:
         """How many samples the device has."""
-        return len(self.seen.rows[part][self.index(device)])
+        return self._counts[part][self.index(device)]
 
     def samples(self, device: DeviceId, part: Part = "train", round_number: int = 0) -> Samples:
         """The samples of a device as it sees them in this round."""
@@ -182,7 +182,9 @@ class Population:
 
     def available(self, device: DeviceId, time_seconds: float) -> bool:
         """Whether the device can be asked at this time, if it has joined."""
-        return bool(self.presence.available(np.array([self.index(device)]), time_seconds)[0])
+        number = self.index(device)
+        # Every answer that comes asks this, and most fleets are always there.
+        return self._never_away or bool(self.presence.available(np.array([number]), time_seconds)[0])
 
     def waiting(self, time_seconds: float, round_number: int = 0) -> list[DeviceId]:
         """All devices that have joined by this round and can be asked at this time."""
@@ -192,8 +194,17 @@ class Population:
         return list(self._names[there])
 
     @cached_property
+    def _never_away(self) -> bool:
+        return isinstance(self.availability, Always)
+
+    @cached_property
     def _names(self) -> NDArray[np.object_]:
         return np.array(self.devices, dtype=object)
+
+    @cached_property
+    def _counts(self) -> dict[Part, list[int]]:
+        """How many samples each device has, as plain numbers: they are asked for in every round."""
+        return {part: rows.sizes.tolist() for part, rows in self.seen.rows.items()}
 
     @cached_property
     def _groups(self) -> IntArray | None:

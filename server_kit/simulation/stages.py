@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -52,7 +53,7 @@ class Stages:
 
     def stage(self, round_number: int) -> int:
         """The stage that this round is in."""
-        return max(0, sum(begin <= round_number for begin in self.begins_at_round) - 1)
+        return max(0, bisect_right(self.begins_at_round, round_number) - 1)
 
     def groups(self, by_samples: IntArray | None) -> IntArray:
         """[stages, devices]: devices alike in their choice of samples and in how they see them.

@@ -75,15 +75,10 @@ def plan(
     counts = [data.count(device) for device in devices]
     steps = {count: task.steps_for(count) for count in set(counts)}
     row_space = {count: prefers_row_space(spec, count, task) for count in steps}
-
-    def kind(position: int) -> tuple[int, bool]:
-        return starts[position], row_space[counts[position]]
-
-    def order(position: int) -> tuple[int, bool, int, int]:
-        return *kind(position), -steps[counts[position]], -counts[position]
-
+    orders = [(start, row_space[n], -steps[n], -n) for start, n in zip(starts, counts, strict=True)]
     groups = []
-    for (_, in_rows), members in groupby(sorted(range(len(devices)), key=order), key=kind):
+    by_order = sorted(range(len(devices)), key=orders.__getitem__)
+    for (_, in_rows), members in groupby(by_order, key=lambda position: orders[position][:2]):
         positions = list(members)
         parts = [positions]
         if in_rows and not isinstance(spec, ModuleSpec):

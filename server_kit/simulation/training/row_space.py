@@ -11,8 +11,8 @@ once a step. The result is the same up to rounding; `planning` says when this is
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,9 +28,10 @@ from server_kit.simulation.training.kernel import Chunk
 from server_kit.simulation.training.module_spec import cross_entropy
 from server_kit.simulation.training.network import add_dense_squares, clipped_shares
 from server_kit.simulation.training.noise import Noise
-from server_kit.simulation.training.row_space_noise import first_layer_noise
+from server_kit.simulation.training.row_space_noise import Own, first_layer_noise
 from server_kit.simulation.training.specs import LogisticRegression, Mlp
 from server_kit.simulation.training.targets import SumOfUpdates, Target
+from server_kit.simulation.training.visited import visited
 from server_kit.simulation.training.workspace import Workspace, first
 
 _ROWS_AT_ONCE = 600  # records that are fetched and then multiplied, while they are still in the cache. Measured
@@ -60,8 +61,8 @@ class RowSpaceKernel:
         self._noised = noise is not None
         if noise is not None:
             rows = target.noise_rows(self._first_size, self._workspace)
-            own = (self._records, self._products)
-            self._shift = first_layer_noise(chunk, noise, own, rows, self._workspace)
+            own = Own(self._records, self._products, self._visits)
+            self._shift = first_layer_noise(self._chunk, noise, own, rows, self._workspace)
         self._bound: dict[tuple[int, int], tuple[Tensor, list[Layer]]] = {}
         return self._start_vectors()
 
@@ -71,16 +72,17 @@ class RowSpaceKernel:
         return self._vector_rows * self._outputs - self._others_size
 
     def _meet_records(self) -> None:
-        """Find the chunk's records: in the order of their only visit, or as the devices number them."""
+        """Find the records that are visited: in the order of their only visit, or as the devices number them."""
         batches, data = self._chunk.batches, self._chunk.data
         if batches.single_pass:
             self._numbers = batches.places.transpose(0, 1).flatten(1)
             rows = batches.rows.transpose(0, 1).flatten(1)
+            self._visits = tuple((batches.weights > 0).sum(dim=(0, 2)).tolist())
         else:
-            counts = np.array([data.count(device) for device in self._chunk.devices])
-            numbers = np.arange(counts.max()) * (np.arange(counts.max()) < counts[:, None])
-            self._numbers = torch.from_numpy(numbers).to(data.x.device)
-            rows = torch.from_numpy(data.rows_of(self._chunk.devices, numbers)).to(data.x.device)
+            met = visited(batches)
+            self._numbers, self._visits, batches = met.numbers, met.counts, met.batches
+            self._chunk = replace(self._chunk, batches=batches)
+            rows = torch.from_numpy(data.rows_of(self._chunk.devices, met.numbers.cpu().numpy())).to(data.x.device)
         n, self._count = rows.shape
         self._vector_rows = self._count + math.ceil(self._others_size / self._outputs)
         self._records = self._workspace.take("records", n, self._count, self._inputs)
@@ -145,12 +147,10 @@ class RowSpaceKernel:
         chunk = self._chunk
         where = chunk.start.device
         counts = torch.tensor([chunk.data.count(device) for device in chunk.devices], device=where)
-        if chunk.batches.single_pass:
-            present = chunk.batches.weights.transpose(0, 1).flatten(1) > 0
-        else:
-            present = torch.arange(self._count, device=where) < counts.unsqueeze(1)
-        if not torch.equal(present.sum(dim=1), counts):
+        visits = torch.tensor(self._visits, device=where)
+        if not torch.equal(visits, counts):
             return None  # some records are never visited, so nothing is known about them
+        present = torch.arange(self._count, device=where) < visits.unsqueeze(1)
         answers = self._workspace.take("start-answers", *self._answers.shape).copy_(self._answers)
         others = self._others.bind(chunk.start[:, self._first_size :])
         logits = self._flow_on(others, answers.view(len(chunk.start), -1, self._outputs))[-1]

@@ -17,6 +17,8 @@ are two sums N, over the steps of either half, and both are conditioned on.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,25 +28,41 @@ from torch import Tensor
 from server_kit.local_task import LocalTask
 from server_kit.simulation.training.kernel import Chunk
 from server_kit.simulation.training.noise import Noise
-from server_kit.simulation.training.row_space_remainder import Left, add_remainder, rows_of_each, visits_after_first
+from server_kit.simulation.training.row_space_remainder import (
+    Law,
+    Left,
+    add_remainder,
+    rows_of_each,
+    visits_after_first,
+)
 from server_kit.simulation.training.targets import NoiseRows
 from server_kit.simulation.training.workspace import Workspace
 
 _TOGETHER = 8  # devices whose noise is drawn and then multiplied, while it is still in the cache. Measured
+_ROWS_AT_ONCE = 1 << 13  # answers that are looked up at once: few calls, and little enough for the cache
 
 Numbers = NDArray[np.float64]
 
 
-def first_layer_noise(
-    chunk: Chunk, noise: Noise, own: tuple[Tensor, Tensor], targets: list[NoiseRows], workspace: Workspace
-) -> Tensor:
+@dataclass(frozen=True)
+class Own:
+    """What a device has of its own."""
+
+    records: Tensor
+    """[n, count, in]."""
+    products: Tensor
+    """x·z + 1 for the records x and z of each device, [n, count, count]."""
+    visited: tuple[int, ...]
+    """How many of the records each device visits; the rest is padding."""
+
+
+def first_layer_noise(chunk: Chunk, noise: Noise, own: Own, targets: list[NoiseRows], workspace: Workspace) -> Tensor:
     """Write the noise of all steps into `targets` and return how it moves the answers, [n, visits, out].
 
-    `own` are the records [n, count, in] and their products x·z + 1, [n, count, count]. `targets` are for the
-    layer, weights and bias side by side, of the whole update and, with `halves`, of the first half. The
-    visits are those from step 1 on, step by step: the first step meets no noise.
+    `targets` are for the layer, weights and bias side by side, of the whole update and, with `halves`, of the first
+    half. The visits are those from step 1 on, step by step: the first step meets no noise.
     """
-    records, products = own
+    records = own.records
     steps, n, width = chunk.batches.rows.shape
     out = targets[0].room(slice(1)).shape[1] // (records.shape[2] + 1)
     moments = _moments(chunk)
@@ -61,19 +79,31 @@ def first_layer_noise(
         targets[0].room(slice(n)).add_(targets[1].room(slice(n)))
     if steps > 1:
         left = Left(moments.left[:, 1:, 1:], moments.kind_of)
-        add_remainder(chunk, noise, (products, left), shift, workspace)
+        add_remainder(chunk, noise, Law(own.products, left, own.visited), shift, workspace)
     return shift
 
 
 def impulse_response(task: LocalTask, steps: int) -> Numbers:
     """[steps + 1, steps]: where a gradient of 1 at step s has carried a weight before step t (and at the end)."""
+    return _response(_Rule(task.learning_rate, task.momentum, task.proximal), steps)
+
+
+class _Rule(NamedTuple):
+    """What a step does with a gradient."""
+
+    learning_rate: float
+    momentum: float
+    proximal: float
+
+
+def _response(rule: _Rule, steps: int) -> Numbers:
     response = np.zeros((steps + 1, steps))
     velocity = np.zeros(steps)
     for step in range(steps):
-        gradient = task.proximal * response[step]
+        gradient = rule.proximal * response[step]
         gradient[step] += 1
-        velocity = task.momentum * velocity + gradient
-        response[step + 1] = response[step] - task.learning_rate * velocity
+        velocity = rule.momentum * velocity + gradient
+        response[step + 1] = response[step] - rule.learning_rate * velocity
     return response
 
 
@@ -96,16 +126,26 @@ def _moments(chunk: Chunk) -> _Moments:
     if chunk.task.halves:
         kinds = np.concatenate([kinds, batches.first_half.cpu().numpy().T], axis=1)
     kinds, kind_of = np.unique(kinds, axis=0, return_inverse=True)
-    response = impulse_response(chunk.task, steps)
-    ends = response[kinds[:, 0].astype(np.int64)][:, None, :]
-    if chunk.task.halves:
-        first = kinds[:, None, 1:]
+    rule = _Rule(chunk.task.learning_rate, chunk.task.momentum, chunk.task.proximal)
+    return _Moments(*_of_kinds(rule, steps, tuple(map(tuple, kinds.tolist()))), kind_of)
+
+
+@lru_cache(maxsize=64)
+def _of_kinds(rule: _Rule, steps: int, kinds: tuple[tuple[float, ...], ...]) -> tuple[Numbers, Numbers, Numbers]:
+    """Powers, slopes and what is left, of kinds: a number of steps and, with `halves`, which belong to the first half.
+
+    Remembered, since a run asks for the same ones in every round.
+    """
+    response = _response(rule, steps)
+    ends = response[[int(kind[0]) for kind in kinds]][:, None, :]
+    if len(kinds[0]) > 1:
+        first = np.array(kinds)[:, None, 1:]
         ends = np.concatenate([ends * first, ends * (1 - first)], axis=1)
     powers = (ends**2).sum(axis=2)
     overlap = ends @ response[:steps].T
     slopes = np.divide(overlap, powers[:, :, None], out=np.zeros_like(overlap), where=powers[:, :, None] > 0)
     left = response[:steps] @ response[:steps].T - overlap.transpose(0, 2, 1) @ slopes
-    return _Moments(powers, slopes, left, kind_of)
+    return powers, slopes, left
 
 
 def _draw(noise: Noise, records: Tensor, rows: NoiseRows, deviations: list[float], answers: Tensor) -> None:
@@ -130,6 +170,7 @@ def _add_visited(chunk: Chunk, answers: Tensor, slopes: Tensor, shift: Tensor) -
         shift.addcmul_(answers, slopes)
         return
     visits = visits_after_first(chunk)
-    for start in range(0, len(shift), _TOGETHER):
-        some = slice(start, start + _TOGETHER)
+    together = max(1, _ROWS_AT_ONCE // max(1, visits.shape[1]))
+    for start in range(0, len(shift), together):
+        some = slice(start, start + together)
         shift[some].addcmul_(rows_of_each(answers[some], visits[some]), slopes[some])

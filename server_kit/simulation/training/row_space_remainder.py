@@ -3,8 +3,9 @@
 By `row_space_noise` this is Gaussian, with covariance T[t, u]·G[x, z] between the answers to record x at step t and
 to record z at step u: a matrix in time times one over records. Noise of this law is made in one of two ways.
 
-- In a single pass there are as many visits as records, and all of T[t, u]·G[x, z] gets one Cholesky factor.
-- Where records are visited again that matrix would be large. T = R·Rᵀ and G = L·Lᵀ have small factors, and
+- In a single pass, or a Poisson sample as large as one, there are about as many visits as records, and all of
+  T[t, u]·G[x, z] gets one Cholesky factor.
+- Where records are visited again and again that matrix would be large. T = R·Rᵀ and G = L·Lᵀ have small factors, and
   Σ R[t, k]·L[x]·Z[k] over all steps k, with white noise Z, has the same law for more draws.
 """
 
@@ -50,58 +51,101 @@ class Left:
         return roots
 
 
-def add_remainder(chunk: Chunk, noise: Noise, law: tuple[Tensor, Left], shift: Tensor, workspace: Workspace) -> None:
-    """Add it to `shift` [n, visits, out]; the visits are those from step 1 on.
+@dataclass(frozen=True)
+class Law:
+    """What noise is to be made of."""
 
-    `law` are G of each device's records, [n, count, count], and T.
-    """
-    products, left = law
+    products: Tensor
+    """G of each device's records, [n, count, count]."""
+    left: Left
+    visited: tuple[int, ...]
+    """How many of the records are there; the rest is padding."""
+
+
+def add_remainder(chunk: Chunk, noise: Noise, law: Law, shift: Tensor, workspace: Workspace) -> None:
+    """Add it to `shift` [n, visits, out]; the visits are those from step 1 on."""
     if chunk.batches.single_pass:
-        width = chunk.batches.rows.shape[2]
-        _add_by_visits(chunk, noise, (products[:, width:, width:].clone(), left), shift, workspace)
+        _add_in_order(chunk, noise, law, shift, workspace)
+    elif chunk.task.is_one_pass:
+        _add_by_visits(chunk, noise, law, shift, workspace)
     else:
-        _add_by_factors(chunk, noise, (products.clone(), left), shift, workspace)
+        _add_by_factors(chunk, noise, law, shift, workspace)
 
 
-def _add_by_visits(chunk: Chunk, noise: Noise, law: tuple[Tensor, Left], shift: Tensor, workspace: Workspace) -> None:
-    products, left = law
+def _add_in_order(chunk: Chunk, noise: Noise, law: Law, shift: Tensor, workspace: Workspace) -> None:
+    """Records lie in the order of their visits, those that do not take place after all others."""
+    width = chunk.batches.rows.shape[2]
+    in_time = law.left.by_device(law.left.covariance, shift.device)
+    n, steps = in_time.shape[:2]
+    covariance = law.products[:, width:, width:].clone()
+    longest = covariance.diagonal(dim1=1, dim2=2).amax(dim=1, keepdim=True)
+    covariance.view(n, steps, width, steps, width).mul_(in_time.view(n, steps, 1, steps, 1))
     present = chunk.batches.weights[1:].transpose(0, 1).flatten(1) > 0
-    factor = _root(_over_visits(products, present, left.by_device(left.covariance, shift.device)))
-    standard = workspace.take("noise-standard", *shift.shape)
-    rows = standard.flatten(1)
-    for i, count in enumerate(present.sum(dim=1).tolist()):
-        # What a device draws must not depend on its company: it draws for visits that take place, not for padding,
-        # which in a single pass comes after all of them.
-        noise.fill(i, rows[i, : count * shift.shape[2]], chunk.task.noise_deviation)
-        if count < shift.shape[1]:
-            standard[i, count:] = 0
-    shift.baddbmm_(factor, standard)
+    factor = _root(_regular(covariance, present, longest * _most(in_time)))
+    shift.baddbmm_(factor, _standard(chunk, noise, present, shift.shape[2], workspace))
 
 
-def _over_visits(products: Tensor, present: Tensor, left: Tensor) -> Tensor:
-    """`products` of visits times what is `left` of time, regular by a ridge; an identity where no visit takes place."""
-    n, steps = left.shape[:2]
-    longest = products.diagonal(dim1=1, dim2=2).amax(dim=1, keepdim=True)
-    products.view(n, steps, -1, steps, products.shape[2] // steps).mul_(left.view(n, steps, 1, steps, 1))
-    diagonal = products.diagonal(dim1=1, dim2=2)
+def _add_by_visits(chunk: Chunk, noise: Noise, law: Law, shift: Tensor, workspace: Workspace) -> None:
+    """The same for visits in any order, with gaps between them: they are moved together first."""
+    width, out = chunk.batches.rows.shape[2], shift.shape[2]
+    taking_place = chunk.batches.weights[1:].transpose(0, 1).flatten(1) > 0
+    counts = taking_place.sum(dim=1, keepdim=True)
+    order = torch.sort(~taking_place, dim=1, stable=True).indices[:, : int(counts.max())]
+    present = torch.arange(order.shape[1], device=order.device) < counts
+    in_time = law.left.by_device(law.left.covariance, shift.device)
+    covariance = _picked(law.products, visits_after_first(chunk).gather(1, order))
+    longest = law.products.diagonal(dim1=1, dim2=2).amax(dim=1, keepdim=True)
+    covariance.mul_(_picked(in_time, order.div(width, rounding_mode="floor")))
+    factor = _root(_regular(covariance, present, longest * _most(in_time)))
+    moved = torch.bmm(factor, _standard(chunk, noise, present, out, workspace))
+    rows = order + torch.arange(0, shift.shape[0] * shift.shape[1], shift.shape[1], device=order.device).unsqueeze(1)
+    shift.flatten(0, 1).index_add_(0, rows.flatten(), moved.flatten(0, 1))
+
+
+def _picked(matrices: Tensor, numbers: Tensor) -> Tensor:
+    """Of square matrices [n, side, side] the rows and columns with these numbers [n, m], [n, m, m]."""
+    n, side = matrices.shape[:2]
+    starts = torch.arange(0, n * side * side, side * side, device=numbers.device, dtype=torch.int32)
+    narrow = numbers.int()  # half as wide as usual, and thereby twice as fast
+    places = (narrow * side + starts.unsqueeze(1)).unsqueeze(2) + narrow.unsqueeze(1)
+    return matrices.flatten().index_select(0, places.flatten()).view(places.shape)
+
+
+def _most(in_time: Tensor) -> Tensor:
+    return in_time.diagonal(dim1=1, dim2=2).amax(dim=1, keepdim=True)
+
+
+def _standard(chunk: Chunk, noise: Noise, present: Tensor, out: int, workspace: Workspace) -> Tensor:
+    """White noise [n, visits, out] for visits that are `present`, which come before those that are not.
+
+    What a device draws must not depend on its company: it draws for visits that take place, not for padding.
+    """
+    standard = workspace.zeros("noise-standard", *present.shape, out)
+    for i, (row, count) in enumerate(zip(standard.flatten(1), present.sum(dim=1).tolist(), strict=True)):
+        noise.fill(i, row[: count * out], chunk.task.noise_deviation)
+    return standard
+
+
+def _regular(covariance: Tensor, present: Tensor, largest: Tensor) -> Tensor:
+    """`covariance` of visits with a ridge; an identity where no visit takes place. `largest` is its scale, [n, 1]."""
+    diagonal = covariance.diagonal(dim1=1, dim2=2)
     if not present.all():
         absent = ~present
-        products.masked_fill_(absent.unsqueeze(1) | absent.unsqueeze(2), 0.0)
+        covariance.masked_fill_(absent.unsqueeze(1) | absent.unsqueeze(2), 0.0)
         diagonal.add_(absent)
     # A visit whose noise the final sum tells completely has no variance left; it gets a trace of some.
-    trace = 1e-3 * _RIDGE * longest * left.diagonal(dim1=1, dim2=2).amax(dim=1, keepdim=True)
-    diagonal.mul_(1 + _RIDGE).add_(trace.clamp_min(1e-30))
-    return products
+    diagonal.mul_(1 + _RIDGE).add_((1e-3 * _RIDGE * largest).clamp_min(1e-30))
+    return covariance
 
 
-def _add_by_factors(chunk: Chunk, noise: Noise, law: tuple[Tensor, Left], shift: Tensor, workspace: Workspace) -> None:
-    products, left = law
+def _add_by_factors(chunk: Chunk, noise: Noise, law: Law, shift: Tensor, workspace: Workspace) -> None:
+    products, left = law.products.clone(), law.left
     width, out = chunk.batches.rows.shape[2], shift.shape[2]
     in_time = left.by_device(left.roots(), shift.device)
     products.diagonal(dim1=1, dim2=2).mul_(1 + _RIDGE)
     over_records = _root(products)
     visits = visits_after_first(chunk)
-    for some, steps, records in _alike(chunk):
+    for some, steps, records in _alike(chunk, law.visited):
         # As above: as many draws as a device has steps and records.
         n = some.stop - some.start
         white, walk = (workspace.take(f"noise-{name}", n, steps, records * out) for name in ("drawn", "mixed"))
@@ -113,11 +157,11 @@ def _add_by_factors(chunk: Chunk, noise: Noise, law: tuple[Tensor, Left], shift:
         shift[some, : steps * width].add_(moved.view(n, -1, out))
 
 
-def _alike(chunk: Chunk) -> Iterator[tuple[slice, int, int]]:
-    """Neighbours that take equally many steps after the first and have equally many records, a few at a time."""
+def _alike(chunk: Chunk, visited: tuple[int, ...]) -> Iterator[tuple[slice, int, int]]:
+    """Neighbours that take equally many steps after the first and visit equally many records, a few at a time."""
     active = np.array(chunk.batches.active)
     steps = (active[None, :] > np.arange(len(chunk))[:, None]).sum(axis=1) - 1
-    kinds = [(own, chunk.data.count(device)) for own, device in zip(steps.tolist(), chunk.devices, strict=True)]
+    kinds = zip(steps.tolist(), visited, strict=True)
     start = 0
     for (own, records), members in groupby(kinds):
         end = start + len(list(members))

@@ -26,7 +26,8 @@ TASKS: dict[str, dict[str, Any]] = {
     "halves": {"halves": True, "epochs": 3, "momentum": 0.5, "proximal": 0.2},
     "clipped": {"clip_norm": 0.6},
     "clipped, momentum": {"clip_norm": 0.6, "momentum": 0.5, "epochs": 2},
-    "clipped, Poisson": {"clip_norm": 0.6, "sampling": "poisson", "epochs": 2},
+    "clipped, Poisson": {"clip_norm": 0.6, "sampling": "poisson"},
+    "clipped, Poisson epochs": {"clip_norm": 0.6, "sampling": "poisson", "epochs": 2},
 }
 # A masked layer is not a sum of records, and without a step there is nothing to gain: never planned in row space.
 NOT_IN_ROW_SPACE = {"masked", "no step"}

@@ -15,7 +15,8 @@ TASKS = {
     "noised": LocalTask(0.1, batch_size=4, clip_norm=0.5, noise_multiplier=1.0),
     "noised epochs": LocalTask(0.1, batch_size=4, epochs=3, clip_norm=0.5, noise_multiplier=1.0),
     "noised halves": LocalTask(0.1, batch_size=4, clip_norm=0.5, noise_multiplier=1.0, halves=True, momentum=0.5),
-    "Poisson": LocalTask(0.1, batch_size=4, epochs=2, clip_norm=0.5, noise_multiplier=1.0, sampling="poisson"),
+    "Poisson": LocalTask(0.1, batch_size=4, clip_norm=0.5, noise_multiplier=1.0, sampling="poisson"),
+    "Poisson epochs": LocalTask(0.1, batch_size=4, epochs=2, clip_norm=0.5, noise_multiplier=1.0, sampling="poisson"),
 }
 
 

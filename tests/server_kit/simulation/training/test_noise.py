@@ -12,7 +12,7 @@ from server_kit.simulation.training import DeviceData, LocalTask, LogisticRegres
 from server_kit.simulation.training.batches import stack
 from server_kit.simulation.training.kernel import Chunk
 from server_kit.simulation.training.noise import DeviceNoise, Noise, NoiseScratch
-from server_kit.simulation.training.row_space_noise import first_layer_noise, impulse_response
+from server_kit.simulation.training.row_space_noise import Own, first_layer_noise, impulse_response
 from server_kit.simulation.training.streams import Draw
 from server_kit.simulation.training.targets import EachUpdate
 from server_kit.simulation.training.workspace import Workspace
@@ -81,7 +81,8 @@ def drawn_at_once(chunk: Chunk) -> tuple[torch.Tensor, list[torch.Tensor]]:
     layer = (INPUTS + 1) * OUTPUTS
     targets = [torch.empty(COPIES, layer) for _ in range(1 + chunk.task.halves)]
     rows = EachUpdate(*targets).noise_rows(layer, Workspace())
-    return first_layer_noise(chunk, noise, (records, products), rows, Workspace()), targets
+    own = Own(records, products, (RECORDS,) * COPIES)
+    return first_layer_noise(chunk, noise, own, rows, Workspace()), targets
 
 
 def exact_covariance(chunk: Chunk) -> np.ndarray:
@@ -123,6 +124,8 @@ AT_ONCE = {
     "halves": {"epochs": 2, "halves": True, "momentum": 0.3},
     "two steps in halves": {"steps": 2, "halves": True},
     "one step": {"steps": 1},
+    "Poisson": {"sampling": "poisson"},
+    "Poisson, two epochs": {"sampling": "poisson", "epochs": 2},
 }
 
 
