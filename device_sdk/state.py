@@ -135,7 +135,7 @@ class RoundJournal:
     def uploaded(self, task: str, acknowledgement: Countersignature | None = None, *, final: bool = False) -> None:
         """Keep the server's acknowledgement and let the ledger forget the bytes, together; earlier releases go first.
 
-        After training that is written with the next spend, or when the round is closed (`Ledger.keep`, later).
+        After training that is written with the next release, or when the round is closed (`Ledger.keep`, later).
         `final`: nobody will judge it. That is not worth a transaction of its own, so a kill forgets it, and the round
         then waits for feedback as others do.
         """
@@ -166,7 +166,7 @@ class RoundJournal:
         waiting = self.awaiting_feedback()
         judged = [entry for entry in waiting if entry.task not in self._final]
         final = [entry for entry in waiting if entry.task in self._final]
-        # One whose acknowledgement goes with the next spend is left to the acceptance after this one.
+        # One whose acknowledgement goes with the next release is left to the acceptance after this one.
         over = [entry for entry in final if not self._ledger.is_to_be_written(entry.request)]
         return over + judged[:-MOST_AWAITING_FEEDBACK]
 

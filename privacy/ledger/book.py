@@ -184,7 +184,7 @@ class Ledger:
         digest = request_digest(request.server, request.purpose, request.subject, mechanism_name, terms)
         # Before the lock: the spend of a DP-SGD run takes longer to compute than to book.
         spend = spend_of(cost, self._state.opened.limits)
-        with self._session.writing() as draft:
+        with self._session.writing(booking=True) as draft:
             sequence = self._state.requests.get(digest)
             if sequence is not None:
                 return self._again(sequence, cost)
@@ -267,8 +267,8 @@ class Ledger:
         is the pinned one is for `check_contact` to say. The answer to the request that was `acknowledged` by it
         is forgotten in the same transaction.
 
-        `later`: an answer that was the last to be released here is forgotten with the next transaction, whatever
-        it is for, or with `write_acknowledged`. A kill in between leaves it to be sent again, the same bytes.
+        `later`: an answer that was the last to be released here is forgotten with the next transaction that is not
+        a booking, or with `write_acknowledged`. A kill in between leaves it to be sent again, the same bytes.
         """
         countersignature.check_server()
         is_last = countersignature.entry == self._session.last

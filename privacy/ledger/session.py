@@ -59,7 +59,7 @@ class LedgerSession:
         self.seen: dict[str, int] = {}
         """How far servers have seen the ledger, as far as this session was told and nobody else has written since."""
         self.acknowledged: list[Acknowledged] = []
-        """What is to be written with the next transaction, whatever it is for."""
+        """What is to be written with the next transaction that is not for a booking."""
         self.last: Head | None = None
         """The last entry that this session wrote and signed."""
 
@@ -113,21 +113,26 @@ class LedgerSession:
             self._reader.is_undisturbed = before
 
     @contextmanager
-    def writing(self) -> Iterator[Draft]:
+    def writing(self, *, booking: bool = False) -> Iterator[Draft]:
         """One transaction, guarded."""
-        with self.guarded(), self.transaction() as draft:
+        with self.guarded(), self.transaction(booking=booking) as draft:
             yield draft
 
     @contextmanager
-    def transaction(self) -> Iterator[Draft]:
-        """A transaction on the newest state; its entry counts once it is on disk, and is then anchored."""
+    def transaction(self, *, booking: bool = False) -> Iterator[Draft]:
+        """A transaction on the newest state; its entry counts once it is on disk, and is then anchored.
+
+        What was acknowledged goes with it, unless it is for `booking`: the answer that follows takes the place of the
+        one that is then forgotten, and a place that was freed before would have been overwritten twice.
+        """
         draft = Draft(self.storage, self.state, self.keys, self._clock)
         with self._files.locked():
             with self.storage.writing():
                 self._catch_up()
-                seen = self._write_acknowledged(draft)
+                acknowledged = [] if booking else list(self.acknowledged)
+                seen = self._write_acknowledged(draft, acknowledged)
                 yield draft
-            self.acknowledged.clear()
+            self.acknowledged = [each for each in self.acknowledged if each not in acknowledged]
             self.seen.update(seen)
             self.answered = (self.answered | draft.kept) - draft.dropped
             if draft.written is not None:
@@ -152,7 +157,7 @@ class LedgerSession:
                 pass
 
     def is_acknowledged(self, reserve: int) -> bool:
-        """Whether the answer to a reservation is kept only until the next transaction."""
+        """Whether the answer to a reservation is kept only until what was acknowledged is written."""
         return any(each.reserve == reserve for each in self.acknowledged)
 
     def mend_anchor(self) -> None:
@@ -204,10 +209,10 @@ class LedgerSession:
         if self._verdict is None and os.getpid() == self._process:
             self.write_acknowledged()
 
-    def _write_acknowledged(self, draft: Draft) -> dict[str, int]:
+    def _write_acknowledged(self, draft: Draft, acknowledged: list[Acknowledged]) -> dict[str, int]:
         """How far servers will have seen the ledger once this transaction is on disk."""
         seen: dict[str, int] = {}
-        for each in self.acknowledged:
+        for each in acknowledged:
             server, sequence = each.countersignature.server, each.countersignature.sequence
             held = max(self._seen_by(server), seen.get(server, -1))
             if held < sequence:

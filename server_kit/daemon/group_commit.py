@@ -1,12 +1,18 @@
-"""Arrivals of many devices, stored together: those that come while one transaction is written share the next."""
+"""Arrivals of many devices, stored together: those that come while one transaction is written share the next.
+
+A transaction costs as much for one arrival as for several. So those with which nothing can go on yet wait a little for
+others; they are acknowledged later, and no round ends later, since the arrival that it waits for is stored at once.
+"""
 
 from __future__ import annotations
 
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,14 +21,25 @@ if TYPE_CHECKING:
 log = logging.getLogger("covey.server")
 
 _MOST_TOGETHER = 256
+COMPANY_SECONDS = 0.02
+"""For so long at most an arrival waits for others."""
 _Waiting = tuple["Arrival", "Future[bool]"]
 
 
 class GroupCommit:
-    """One thread that stores what others hand it. `on_kept` hears what is durable, before anyone is answered."""
+    """One thread that stores what others hand it. `on_kept` hears what is durable, before anyone is answered.
 
-    def __init__(self, store: Intake, clock: Callable[[], float], on_kept: Callable[[Sequence[Arrival]], None]) -> None:
-        self._store, self._clock, self._on_kept = store, clock, on_kept
+    `can_wait` says whether nobody could go on if these were stored now.
+    """
+
+    def __init__(
+        self,
+        store: Intake,
+        clock: Callable[[], float],
+        on_kept: Callable[[Sequence[Arrival]], None],
+        can_wait: Callable[[Sequence[Arrival]], bool] = lambda _: False,
+    ) -> None:
+        self._store, self._clock, self._on_kept, self._can_wait = store, clock, on_kept, can_wait
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="covey-intake", daemon=True)
         self._thread.start()
@@ -42,15 +59,27 @@ class GroupCommit:
     def _work(self) -> None:
         ended = False
         while not ended:
-            batch: list[_Waiting] = []
-            item = self._queue.get()
+            batch, ended = self._gathered()
+            self._store_all(batch)
+
+    def _gathered(self) -> tuple[list[_Waiting], bool]:
+        """What waits, with what joins it soon; and whether that was all."""
+        batch: list[_Waiting] = []
+        item = self._queue.get()
+        until = time.monotonic() + COMPANY_SECONDS
+        with suppress(queue.Empty):
             while item is not None:
                 batch.append(item)
-                if len(batch) == _MOST_TOGETHER or self._queue.empty():
-                    break
-                item = self._queue.get()
-            ended = item is None
-            self._store_all(batch)
+                if len(batch) == _MOST_TOGETHER:
+                    return batch, False
+                item = self._queue.get(timeout=self._patience_seconds(batch, until))
+            return batch, True
+        return batch, False
+
+    def _patience_seconds(self, batch: list[_Waiting], until: float) -> float:
+        if self._queue.empty() and self._can_wait([arrival for arrival, _ in batch]):
+            return max(0.0, until - time.monotonic())
+        return 0.0
 
     def _store_all(self, batch: list[_Waiting]) -> None:
         if not batch:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from device_sdk.wire.messages import CheckIn as WireCheckIn
-    from device_sdk.wire.messages import Decline, DeviceId, GridEncoding, ReleaseHeader, ServerMessage
+    from device_sdk.wire.messages import CohortId, Decline, DeviceId, GridEncoding, ReleaseHeader, ServerMessage
     from privacy.keys import SigningKey
     from privacy.receipts import Receipt
     from server_kit.daemon.blacklist import Leniency
@@ -57,6 +58,7 @@ log = logging.getLogger("covey.server")
 
 _PIECE_NUMBERS = 1 << 18
 _MOST_KNOWN_RECEIPTS = 10_000
+_LAST_FEW = 10
 _DECLINES = {
     DeclineReason.NOT_NOW: "a device declined a task: it does not take part at this moment",
     DeclineReason.TERMS: "a device declined a task: [privacy] goes beyond its budget or policy",
@@ -123,9 +125,11 @@ class LiveDesk:
         self._newest: dict[bytes, Receipt] = {}
         self.blacklist = Blacklist(store, leniency)
         self._promise = promise
-        self._commit = GroupCommit(store, clock, self._kept)
+        self._commit = GroupCommit(store, clock, self._kept, self._can_wait)
         self._mutex = threading.Lock()
         self._out: dict[DeviceId, TaskRecord] = {}
+        self._out_in: Counter[tuple[CohortId, int]] = Counter()
+        """How many of them are of each round."""
         self._read: dict[DeviceId, Task] = {}
         """What the tasks say that are out, as far as they were written here."""
         self.know([record for record in store.tasks() if record.state is TaskState.OUT])
@@ -135,7 +139,10 @@ class LiveDesk:
     def know(self, tasks: Sequence[TaskRecord], read: Sequence[Task] = ()) -> None:
         """These tasks were booked, so they may be handed out; `read` is what they say, where it need not be read."""
         with self._mutex:
-            self._out.update((record.device, record) for record in tasks)
+            for record in tasks:
+                self._drop(record.device)
+                self._out[record.device] = record
+                self._out_in[record.cohort, record.round] += 1
             self._read.update((task.device, task) for task in read)
 
     def out(self) -> list[TaskRecord]:
@@ -145,13 +152,7 @@ class LiveDesk:
 
     def may_be_due(self, header: UpdateHeader) -> bool:
         """Whether, after this update, a worker may have enough for its cohort's next model; in doubt it looks."""
-        cohort, round_number = header.cohort, header.round
-        may_be_out = self.told.out_when_due.get(cohort)
-        if may_be_out is None or self.told.open_rounds.get(cohort) != round_number:
-            return True
-        with self._mutex:
-            out = sum((record.cohort, record.round) == (cohort, round_number) for record in self._out.values())
-        return out <= may_be_out
+        return self._awaited(header.cohort, header.round) <= 0
 
     def give_up(self, record: TaskRecord) -> None:
         """Count on this task no longer; what still comes is acknowledged and not used."""
@@ -291,6 +292,26 @@ class LiveDesk:
                 self._promise.took(arrival.device, arrival.receipt)
             self._arrived(arrival)
 
+    def _awaited(self, cohort: CohortId, round_number: int) -> int:
+        """How many updates a cohort still needs before its next model; none if that is not known."""
+        may_be_out = self.told.out_when_due.get(cohort)
+        if may_be_out is None or self.told.open_rounds.get(cohort) != round_number:
+            return 0
+        with self._mutex:
+            return self._out_in[cohort, round_number] - may_be_out
+
+    def _can_wait(self, arrivals: Sequence[Arrival]) -> bool:
+        """Whether nobody could go on with these: all are updates to rounds that need many more than they bring.
+
+        The last few are stored as they come. Answering all of them at the end of a round would delay it.
+        """
+        brought: Counter[tuple[CohortId, int]] = Counter()
+        for arrival in arrivals:
+            if not isinstance(arrival.header, UpdateHeader):
+                return False
+            brought[arrival.header.cohort, arrival.header.round] += 1
+        return all(self._awaited(*of) - count > _LAST_FEW for of, count in brought.items())
+
     def _still_to_do(self, device: DeviceId) -> Task | None:
         """The device's task again, if it was lost on its way and its round goes on; otherwise it is given up."""
         record = self._out.get(device)
@@ -312,8 +333,16 @@ class LiveDesk:
         """A task is over. The device may have another by now: what comes late is about an earlier one."""
         with self._mutex:
             if device in self._out and self._out[device].task == task:
-                del self._out[device]
-                self._read.pop(device, None)
+                self._drop(device)
+
+    def _drop(self, device: DeviceId) -> None:
+        record = self._out.pop(device, None)
+        if record is not None:
+            self._read.pop(device, None)
+            of = (record.cohort, record.round)
+            self._out_in[of] -= 1
+            if not self._out_in[of]:
+                del self._out_in[of]
 
     def _has_declined(self, device: DeviceId) -> bool:
         return self._clock() < self._declined.get(device, 0.0)

@@ -127,7 +127,7 @@ def drive(home: Path) -> None:
 
 
 def drive_without_feedback(home: Path) -> None:
-    """One life of a device whose updates nobody judges: what was acknowledged is written with the next spend."""
+    """One life of a device whose updates nobody judges: what was acknowledged is written with the next release."""
     with running(home / "state"):
         device = Device.open(home)
         for entry in device.journal.rounds():

@@ -256,7 +256,7 @@ def test_an_acknowledged_answer_is_forgotten_with_what_proves_it(ledger, desk):
     assert ledger.verify().num_answers == 1
 
 
-def test_an_acknowledgement_may_wait_for_the_next_transaction(ledger, desk, tmp_path):
+def test_an_acknowledgement_may_wait_until_another_answer_is_stored(ledger, desk, tmp_path):
     sent = release(ledger, "epoch 1")
     given = desk.accept(issue_receipt(ledger, sent), sent.payload_hash, ledger.device_key).countersignature
     ledger.keep(given, sent.request, later=True)
@@ -264,11 +264,36 @@ def test_an_acknowledgement_may_wait_for_the_next_transaction(ledger, desk, tmp_
     assert ledger.is_to_be_written(sent.request)
     assert len(rows(tmp_path / "state", "SELECT reserve FROM answer")) == 1
     assert rows(tmp_path / "state", "SELECT body FROM countersignature") == []
-    reserve(ledger, "epoch 2")
-    assert rows(tmp_path / "state", "SELECT reserve FROM answer") == []
+    booked = reserve(ledger, "epoch 2")
+    assert ledger.is_to_be_written(sent.request)
+    assert len(rows(tmp_path / "state", "SELECT reserve FROM answer")) == 1
+    release(ledger, "epoch 2")
+    assert rows(tmp_path / "state", "SELECT reserve FROM answer") == [(booked.sequence,)]
     assert rows(tmp_path / "state", "SELECT body FROM countersignature") == [(given.to_json(),)]
     assert not ledger.is_to_be_written(sent.request)
     ledger.verify()
+
+
+def test_an_answer_takes_the_place_of_the_one_that_is_forgotten_with_it(ledger, desk, tmp_path):
+    """A place that was freed in a transaction of its own would be overwritten twice."""
+    for number in range(3):
+        booked = reserve(ledger, f"epoch {number}")
+        assert rows(tmp_path / "state", "PRAGMA freelist_count") == [(0,)]
+        sent = ledger.settle(booked, Answer(bytes(30_000)))
+        given = desk.accept(issue_receipt(ledger, sent), sent.payload_hash, ledger.device_key).countersignature
+        ledger.keep(given, sent.request, later=True)
+    assert rows(tmp_path / "state", "SELECT reserve FROM answer") == [(booked.sequence,)]
+
+
+def test_what_waits_while_another_is_booked_is_sent_again_after_a_kill(ledger, desk, ledger_keys, tmp_path):
+    sent = release(ledger, "epoch 1")
+    given = desk.accept(issue_receipt(ledger, sent), sent.payload_hash, ledger.device_key).countersignature
+    ledger.keep(given, sent.request, later=True)
+    reserve(ledger, "epoch 2")
+    with Ledger.open(tmp_path / "state", ledger_keys) as other:  # as it is after a kill
+        (booking,) = other.bookings([sent.request])
+        assert booking is not None
+        assert other.stored(booking.reservation) == sent
 
 
 @pytest.mark.parametrize("ending", [Ledger.write_acknowledged, Ledger.close])
