@@ -40,6 +40,10 @@ class Gated:
     least_share_randomised: float = 0.6
     """The share where answers are randomised: they are so uncertain that a higher one would undo true groups too."""
     deviations: float = 1.0
+    looks: int = 3
+    """How often they are asked at most, each time after as many further steps, as long as the share is neither surely
+    above nor surely below: true groups are then preferred by more, others by fewer. Randomised answers cost, so that
+    those are asked for once."""
     asked: int = 32
     pause: int = 50
     least_steadiness: float = 0.5
@@ -103,8 +107,14 @@ class Gated:
             return None
         merged = torch.stack([federation.model(child) for child in children]).mean(dim=0)
         share, error = self._preferring(children, merged, federation)
-        least = self.least_share if federation.fleet.candour(2) == 1 else self.least_share_randomised
-        if share - self.deviations * error > least:
+        candid = federation.fleet.candour(2) == 1
+        least, spare = self.least_share if candid else self.least_share_randomised, self.deviations * error
+        looks = federation.memory.setdefault("looks", {})
+        looked = looks.pop(parent, 0) + 1
+        if share - spare > least:
+            return None
+        if candid and share + spare > least and looked < self.looks:
+            trials[parent], looks[parent] = {}, looked
             return None
         # Undoing the randomisation of few answers may lead beyond what a share can be.
         found = f"{min(max(share, 0.0), 1.0):.0%} ± {error:.0%}"

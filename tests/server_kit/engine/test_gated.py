@@ -76,15 +76,49 @@ def slow_stays(preferring: int, asked: int, least: float, deviations: float) -> 
 
 @pytest.mark.parametrize("preferring", [0, 10, 13, 14, 15, 16, 17, 20])
 def test_the_verdict_is_the_share_that_prefers_its_child_with_a_standard_error_to_spare(preferring):
-    now = play(lambda device, models: int(int(device[1:]) < preferring), least_share=0.6, deviations=1.0)
+    now = play(lambda device, models: int(int(device[1:]) < preferring), least_share=0.6, deviations=1.0, looks=1)
     for _ in range(6):
         now.round()
     assert (len(now.federation.leaves) == 2) == slow_stays(preferring, 20, 0.6, 1.0)
 
 
+def merged_after(preferring: Callable[[int], int], **settings: Any) -> int | None:
+    """The round in which a split was undone, if so many of 20 devices prefer their child at each look."""
+    asked: list[str] = []
+
+    def choose(device: str, models: torch.Tensor) -> int:
+        asked.append(device)
+        return int(int(device[1:]) < preferring((len(asked) - 1) // 20))
+
+    now = play(choose, least_share=0.6, deviations=1.0, **settings)
+    for number in range(16):
+        if any(isinstance(change.decision, Merge) for change in now.round()):
+            return number
+    return None
+
+
+def test_an_open_verdict_is_put_off_and_what_comes_later_decides():
+    assert merged_after(lambda look: 5) == 4, "surely too few"
+    assert merged_after(lambda look: [13, 19][look]) is None
+    assert merged_after(lambda look: [13, 5][look]) == 7
+    assert merged_after(lambda look: [13, 19][look], looks=1) == 4
+
+
+def test_a_verdict_that_stays_open_is_not_put_off_for_ever():
+    assert merged_after(lambda look: 13) == 10
+
+
+def test_randomised_answers_are_asked_for_once():
+    now = play(lambda device, models: int(int(device[1:]) < 13), least_share_randomised=0.6, deviations=1.0)
+    now.fleet.honesty = 0.9
+    for _ in range(6):
+        now.round()
+    assert now.federation.leaves == ["0"]
+
+
 def test_what_randomised_answers_hide_is_taken_out_of_the_verdict():
     # With p = 3/4, a true share of 1 is told as 3/4; taken as it is, that would not be enough.
-    now = play(lambda device, models: int(int(device[1:]) < 60), devices=80, least_share=0.7)
+    now = play(lambda device, models: int(int(device[1:]) < 60), devices=80, least_share=0.7, looks=1)
     for _ in range(6):
         now.round()
     assert len(now.federation.leaves) == 1
