@@ -10,6 +10,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from tests.heard import heard
+
 
 class DemoProcess:
     """One demo with its output piped."""
@@ -17,14 +19,15 @@ class DemoProcess:
     def __init__(self, folder: Path, *options: str) -> None:
         self.out = folder / "out"
         command = [sys.executable, "-m", "covey", "demo", "--out", str(self.out), *options]
-        self.process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )
+        with heard(signal.SIGINT, signal.SIGHUP):
+            self.process = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
         self.text = ""
 
     def read_until(self, words: str) -> None:

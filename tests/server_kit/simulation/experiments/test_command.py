@@ -17,6 +17,7 @@ from covey import ExitCode
 from server_kit.simulation.experiments import ExperimentFile, run_experiment
 from server_kit.simulation.experiments.results_folder import Finished, ResultsFolder
 from tests.architecture.repository import ROOT
+from tests.heard import heard
 from tests.server_kit.simulation.experiments.made_up import SMALL, fails_for_fedprox, no_work, run
 
 pytestmark = pytest.mark.integration
@@ -142,13 +143,10 @@ def test_ctrl_c_stops_cleanly_and_what_is_finished_can_be_gone_on_from(small, tm
     small.write_text(small.read_text().replace("rounds = 6", "rounds = 300").replace("seeds = 2", "seeds = 50"))
     command = [sys.executable, ROOT / "covey.py", "simulate", small, "--jobs", "1"]
     folder = ResultsFolder(tmp_path / "small-results")
-    before = signal.getsignal(signal.SIGINT)
-    # Also where the tests run in the background, which makes children ignore the signal.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    running = subprocess.Popen(
-        list(map(str, command)), cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    signal.signal(signal.SIGINT, before)
+    with heard(signal.SIGINT):
+        running = subprocess.Popen(
+            list(map(str, command)), cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
     try:
         until = time.monotonic() + 120
         while not list(folder.path.glob("units/*.json")) and running.poll() is None and time.monotonic() < until:
