@@ -16,6 +16,7 @@ from click.shell_completion import ShellComplete
 import covey
 from covey import ExitCode, LazyCommand, LazyGroup
 from tests.architecture.repository import ROOT
+from tests.heard import heard
 
 PLANTED = """
     import click
@@ -202,13 +203,11 @@ def test_a_reader_that_went_away_causes_no_traceback():
 
 
 WAITING = """
-    import signal, time
+    import time
     import click, covey
 
     @click.command()
     def wait():
-        # Also where the tests run in the background, which makes children ignore the signal.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         click.echo("waiting")
         time.sleep(60)
 
@@ -222,13 +221,15 @@ WAITING = """
 def test_an_interrupt_ends_quietly(tmp_path):
     program = tmp_path / "planted_wait.py"
     program.write_text(textwrap.dedent(WAITING))
-    with subprocess.Popen(
-        [sys.executable, "-u", program],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with heard(signal.SIGINT):
+        process = subprocess.Popen(
+            [sys.executable, "-u", program],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    with process:
         assert process.stdout is not None
         assert process.stdout.readline() == "waiting\n"
         process.send_signal(signal.SIGINT)

@@ -83,20 +83,20 @@ def first_layer_noise(chunk: Chunk, noise: Noise, own: Own, targets: list[NoiseR
     return shift
 
 
-def impulse_response(task: LocalTask, steps: int) -> Numbers:
-    """[steps + 1, steps]: where a gradient of 1 at step s has carried a weight before step t (and at the end)."""
-    return _response(_Rule(task.learning_rate, task.momentum, task.proximal), steps)
-
-
-class _Rule(NamedTuple):
+class Rule(NamedTuple):
     """What a step does with a gradient."""
 
     learning_rate: float
     momentum: float
     proximal: float
 
+    @classmethod
+    def of(cls, task: LocalTask) -> Rule:
+        return cls(task.learning_rate, task.momentum, task.proximal)
 
-def _response(rule: _Rule, steps: int) -> Numbers:
+
+def impulse_response(rule: Rule, steps: int) -> Numbers:
+    """[steps + 1, steps]: where a gradient of 1 at step s has carried a weight before step t (and at the end)."""
     response = np.zeros((steps + 1, steps))
     velocity = np.zeros(steps)
     for step in range(steps):
@@ -126,17 +126,16 @@ def _moments(chunk: Chunk) -> _Moments:
     if chunk.task.halves:
         kinds = np.concatenate([kinds, batches.first_half.cpu().numpy().T], axis=1)
     kinds, kind_of = np.unique(kinds, axis=0, return_inverse=True)
-    rule = _Rule(chunk.task.learning_rate, chunk.task.momentum, chunk.task.proximal)
-    return _Moments(*_of_kinds(rule, steps, tuple(map(tuple, kinds.tolist()))), kind_of)
+    return _Moments(*_of_kinds(Rule.of(chunk.task), steps, tuple(map(tuple, kinds.tolist()))), kind_of)
 
 
 @lru_cache(maxsize=64)
-def _of_kinds(rule: _Rule, steps: int, kinds: tuple[tuple[float, ...], ...]) -> tuple[Numbers, Numbers, Numbers]:
+def _of_kinds(rule: Rule, steps: int, kinds: tuple[tuple[float, ...], ...]) -> tuple[Numbers, Numbers, Numbers]:
     """Powers, slopes and what is left, of kinds: a number of steps and, with `halves`, which belong to the first half.
 
     Remembered, since a run asks for the same ones in every round.
     """
-    response = _response(rule, steps)
+    response = impulse_response(rule, steps)
     ends = response[[int(kind[0]) for kind in kinds]][:, None, :]
     if len(kinds[0]) > 1:
         first = np.array(kinds)[:, None, 1:]

@@ -12,7 +12,7 @@ from server_kit.simulation.training import DeviceData, LocalTask, LogisticRegres
 from server_kit.simulation.training.batches import stack
 from server_kit.simulation.training.kernel import Chunk
 from server_kit.simulation.training.noise import DeviceNoise, Noise, NoiseScratch
-from server_kit.simulation.training.row_space_noise import Own, first_layer_noise, impulse_response
+from server_kit.simulation.training.row_space_noise import Own, Rule, first_layer_noise, impulse_response
 from server_kit.simulation.training.streams import Draw
 from server_kit.simulation.training.targets import EachUpdate
 from server_kit.simulation.training.workspace import Workspace
@@ -88,7 +88,7 @@ def drawn_at_once(chunk: Chunk) -> tuple[torch.Tensor, list[torch.Tensor]]:
 def exact_covariance(chunk: Chunk) -> np.ndarray:
     """Of (how each visit's answer moves, the final noise of each part) for one output, by summing over steps."""
     steps = len(chunk.batches.active)
-    response = impulse_response(chunk.task, steps)
+    response = impulse_response(Rule.of(chunk.task), steps)
     present = chunk.batches.weights[:, 0] > 0
     x = chunk.data.x[chunk.batches.rows[:, 0]].double().numpy()
     x = np.concatenate([x, np.ones((*x.shape[:2], 1))], axis=2)
@@ -176,5 +176,5 @@ def test_the_noise_of_an_update_is_as_large_as_the_task_says(row_space):
 
 
 def test_the_impulse_response_of_plain_descent_is_a_staircase():
-    response = impulse_response(LocalTask(0.5), 3)
+    response = impulse_response(Rule.of(LocalTask(0.5)), 3)
     assert response.tolist() == [[0, 0, 0], [-0.5, 0, 0], [-0.5, -0.5, 0], [-0.5, -0.5, -0.5]]
