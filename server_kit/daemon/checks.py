@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from device_sdk.wire.invitation import Address
 from server_kit.config.policy import check_policy
 from server_kit.daemon.check import Check, Found, Verdict
+from server_kit.daemon.check_line import check_line
 from server_kit.daemon.evaluating import check_evaluation
 from server_kit.daemon.server_certificate import authority_begins_at, authority_expires_at, expires_at
 from server_kit.models import initial_model
@@ -162,6 +163,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("validation", check_validation),
     ("policy", check_strategy),
     ("database", check_store),
+    ("database line", check_line),
     ("blobs", check_blobs),
 )
 

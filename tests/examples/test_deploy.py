@@ -22,6 +22,7 @@ DEPLOY = ROOT / "examples/deploy"
 LISTEN = ServerConfig().listen
 DEVICE_PORTS = {LISTEN.gateway_address.port, LISTEN.enrolment_address.port}
 INSTRUCTIONS = {
+    "ARG",
     "FROM",
     "WORKDIR",
     "COPY",
@@ -136,6 +137,14 @@ class TestCompose:
         for service in self.services().values():
             for name, value in service["environment"].items():
                 assert "PASSWORD" not in name or value.startswith("${")
+
+    def test_the_database_listens_on_no_network(self):
+        database, server = self.services()["database"], self.services()["covey"]
+        assert "listen_addresses=" in database["command"]
+        assert "--auth-local=scram-sha-256" in database["environment"]["POSTGRES_INITDB_ARGS"]
+        socket = "socket:/var/run/postgresql"
+        assert socket in database["volumes"]
+        assert socket in server["volumes"]
 
     def test_it_builds_our_dockerfile(self):
         build = self.services()["covey"]["build"]
