@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Norms and sums are floats: clipping a thousandth below the norm keeps every record within it all the same.
-SLACK = 1 + 2.0**-10
-
 
 @dataclass(frozen=True)
 class StepRule:
