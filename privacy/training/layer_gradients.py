@@ -189,7 +189,7 @@ class SparseEmbedding:
         longest = torch.linalg.vector_norm(self.output_gradients.double(), dim=2).sum(1)
         steps = torch.where(longest > 0, _FINE / longest, 0.0)
         whole = self.whole(steps)
-        return (whole.squares.sqrt() * (longest / _FINE)).square() + (longest - longest)  # no number stays none
+        return whole.squares * (longest / _FINE).square() + (longest - longest)  # no number stays none
 
     def whole(self, scales: Tensor) -> WholeEmbedding:
         numbers, places = self._looked_up

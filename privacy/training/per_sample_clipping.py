@@ -33,7 +33,7 @@ from privacy.training.layer_gradients import (
     sparse_gradient,
     trainable_parameters,
 )
-from privacy.training.whole_gradients import scales_for, within_bound
+from privacy.training.whole_gradients import root, scales_for, within_bound
 
 if TYPE_CHECKING:
     from privacy.training.layer_gradients import Sums
@@ -94,7 +94,7 @@ class PerSampleClipper:
     def clipped(self, batch: Batch, present: Tensor | None = None) -> ClippedBatch:
         """The batch's gradients in whole grid steps, none longer than the clip norm; who is not `present` is zero."""
         gradients = self.gradients(batch)
-        norms = torch.stack([gradient.squared_norms() for gradient in gradients]).sum(0).sqrt()
+        norms = root(torch, torch.stack([gradient.squared_norms() for gradient in gradients]).sum(0))
         scales = scales_for(torch, norms, self.clip_norm)
         if present is not None:
             scales[~present.to(scales.device)] = 0

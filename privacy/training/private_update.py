@@ -58,25 +58,18 @@ def private_update(
 ) -> NDArray[np.float64]:
     """Train a copy of the model; trained minus initial weights, parameters in the order of their names."""
     form, loss, model = Batch(data.inputs, data.targets), PerRecordLoss(data.loss), FlatModel(data.model)
-    batches = PoissonBatches(noise, sampling_rate, len(form if data.items is None else data.items))
+    records = Records(form, form if data.items is None else data.items, unreadable=data.on_unreadable)
+    batches = PoissonBatches(noise, sampling_rate, len(records))
     step_noise = StepNoise(noise, noise_multiplier)
     with _full_precision(model.weights.device):
         wanted = _usual_rows(rule.expected_batch_size, data.micro_batch_size)
         ghost = ghost_is_faster(model, loss, form, wanted) if data.clipping == "fastest" else data.clipping == "ghost"
         rows = rows_for_gradients(model.module, loss, form, wanted, ghost=ghost)
-        records = _records(data, noise)
         if model.has_dropout:
             model.drop_out(KeyStream(noise.stream_key()))
         clipper = PerSampleClipper(model.module, loss, clip_norm, ghost=ghost)
         update = train(Work(model, clipper, records, rows, data.on_unreadable), rule, batches, step_noise)
     return update.double().cpu().numpy()
-
-
-def _records(data: TrainingData, noise: NoiseSource) -> Records:
-    form = Batch(data.inputs, data.targets)
-    if data.items is None:
-        return Records(form, form, unreadable=data.on_unreadable)
-    return Records(form, data.items, unreadable=data.on_unreadable, seeds=KeyStream(noise.stream_key()))
 
 
 def _usual_rows(expected_batch_size: float, most: int) -> int:

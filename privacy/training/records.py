@@ -21,8 +21,6 @@ from privacy.training.per_sample_clipping import Batch
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from privacy.key_stream import KeyStream
-
 
 class Items(Protocol):
     """Records by number; each is a pair of input and target."""
@@ -39,13 +37,10 @@ class Unreadable(Exception):
 class Records:
     """Some rows at a time, filled up with a made-up record; `form` has no rows, only their shape and type."""
 
-    def __init__(
-        self, form: Batch, items: Batch | Items, *, unreadable: Callable[[], None], seeds: KeyStream | None = None
-    ) -> None:
+    def __init__(self, form: Batch, items: Batch | Items, *, unreadable: Callable[[], None]) -> None:
         self.form = Batch(form.inputs[:0], form.targets[:0])
         self._items = items
         self._unreadable = unreadable
-        self._seeds = seeds
         self._nobody = made_up_batch(self.form, 1)
 
     def __len__(self) -> int:
@@ -57,8 +52,7 @@ class Records:
             present = torch.from_numpy(numbers != NOBODY)
             found = self._items.select(torch.from_numpy(np.maximum(numbers, 0))) if len(self) else None
             return (self.hidden(found, present) if found else self._filled(len(numbers))), present
-        with torch.random.fork_rng(devices=[]):
-            read = [None if number == NOBODY else self._read(number) for number in numbers.tolist()]
+        read = [None if number == NOBODY else self._read(number) for number in numbers.tolist()]
         return self._stacked(read), torch.tensor([item is not None for item in read])
 
     def hidden(self, batch: Batch, present: Tensor) -> Batch:
@@ -73,9 +67,6 @@ class Records:
         return Batch(self._nobody.inputs.repeat_interleave(rows, 0), self._nobody.targets.repeat_interleave(rows, 0))
 
     def _read(self, number: int) -> tuple[Tensor, Tensor] | None:
-        # Augmentations draw from torch's generator. Left alone, one item more would change the draws of all others.
-        if self._seeds is not None:
-            torch.manual_seed(self._seeds.word())
         try:
             return of_form(self._items[number], self.form)  # type: ignore[index]
         except MemoryError:

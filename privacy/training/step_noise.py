@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from privacy.errors import InvalidTerms
 from privacy.grid_gaussian import LARGEST_DEVIATION, SMALLEST_DEVIATION, rounded_gaussian
-from privacy.training.whole_gradients import STEP_BITS
+from privacy.training.step_rule import STEP_BITS
 
 if TYPE_CHECKING:
     import numpy as np

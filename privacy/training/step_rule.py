@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+STEP_BITS = 24
+"""A clip norm is 2**24 grid steps; its square, 2**48, leaves room for sums below 2**53."""
+
 
 @dataclass(frozen=True)
 class StepRule:

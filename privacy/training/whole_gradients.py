@@ -19,8 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-STEP_BITS = 24
-"""A clip norm is 2**24 grid steps; its square, 2**48, leaves room for sums below 2**53."""
+import numpy as np
+
+from privacy.training.step_rule import STEP_BITS
+
 SLACK = 1 + 2.0**-10
 """Factors aim a thousandth below the clip norm, so that rounding hardly ever makes a gradient too long."""
 _LONGEST = 2.0**STEP_BITS
@@ -54,7 +56,7 @@ def within_bound(xp: Any, scales: Array, whole: Callable[[Array], tuple[Array, W
         over = ~(squares <= _LONGEST_SQUARED)  # also where it is no number
         if not over.any():
             return gradients
-        shorter = scales * (_LONGEST / xp.sqrt(squares) * (1 - 2.0**-30))
+        shorter = scales * (_LONGEST / root(xp, squares) * (1 - 2.0**-30))
         shorter[~xp.isfinite(squares)] = 0
         kept, scales = scales, xp.where(over, shorter, scales)
     kept[over] = 0
@@ -76,6 +78,13 @@ def squared_lengths(xp: Any, whole: Array) -> Array:
     return xp.einsum("ni,ni->n", whole, whole)
 
 
+def root(xp: Any, values: Array) -> Array:
+    """√, correctly rounded. Torch's on a CPU is not, so a number's root might depend on its place in the vector."""
+    if xp is np or not values.is_cpu:
+        return xp.sqrt(values)
+    return xp.from_numpy(np.sqrt(values.numpy()))
+
+
 def lengths(xp: Any, rows: Array) -> Array:
     """Norms of rows. Rounded so that sums of squares are exact: no order of adding up can change them.
 
@@ -84,7 +93,7 @@ def lengths(xp: Any, rows: Array) -> Array:
     bits = (_EXACT_BITS - rows.shape[1].bit_length()) // 2
     units = xp.amax(xp.abs(rows), 1) * 2.0**-bits
     whole = xp.round(rows / xp.where(units > 0, units, 1.0)[:, None])
-    return xp.sqrt(squared_lengths(xp, whole)) * units
+    return root(xp, squared_lengths(xp, whole)) * units
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +121,9 @@ class OuterProducts:
         length if they share L as the fourth root of their widths does: 0.36 % for a clipped gradient of 512 by 3137.
         """
         outputs, width = self.errors.shape[1], self.inputs.shape[1]
-        shares = self.xp.sqrt(self.error_lengths * self.input_lengths * scales) * (width / outputs) ** 0.25
+        used = scales > 0  # elsewhere lengths may be infinite, or no numbers
+        lengths_of_products = self.xp.where(used, self.error_lengths * self.input_lengths * scales, 0.0)
+        shares = root(self.xp, lengths_of_products) * (width / outputs) ** 0.25
         of_inputs = _divided(self.xp, shares, self.input_lengths)
         of_errors = _divided(self.xp, scales * self.input_lengths, shares)
         errors, inputs = rounded(self.xp, self.errors, of_errors), rounded(self.xp, self.inputs, of_inputs)
