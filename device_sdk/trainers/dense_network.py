@@ -75,14 +75,14 @@ class DenseNetwork:
         self, tensors: Tensors, inputs: Floats, labels: NDArray[np.int64]
     ) -> tuple[Floats, NDArray[np.bool_]]:
         """Each record's cross-entropy, and whether it is right; an unknown label is wrong and costs nothing."""
-        found, right = np.zeros(len(labels), np.float32), np.zeros(len(labels), np.bool_)
         with np.errstate(all="ignore"):  # as above
             logits = self.logits(tensors, inputs)[-1]
-            rows = np.flatnonzero((labels >= 0) & (labels < self.num_classes))
-            logits, labels = logits[rows] - logits[rows].max(axis=1, keepdims=True), labels[rows]
-            found[rows] = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(rows)), labels]
-            right[rows] = logits.argmax(axis=1) == labels
-        return found, right
+            logits = logits - logits.max(axis=1, keepdims=True)
+            known = (labels >= 0) & (labels < self.num_classes)
+            named = np.where(known, labels, 0)
+            losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(labels)), named]
+        # All rows are computed, whatever their labels: how many there are may change how the others come out.
+        return np.where(known, losses, np.float32(0)), known & (logits.argmax(axis=1) == labels)
 
     def _backwards(
         self, tensors: Tensors, inputs: Floats, labels: NDArray[np.int64], divisor: int

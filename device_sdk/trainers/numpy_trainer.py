@@ -5,6 +5,7 @@ device.run(NumpyTrainer(inputs, labels))
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from device_sdk.trainers.batch_order import StreamOfWords, Words, steps
 from device_sdk.trainers.dense_network import DenseNetwork
+from device_sdk.trainers.dense_rows import RowsApart
 from device_sdk.trainers.descent import Descent
 from device_sdk.trainers.errors import InvalidSettings, ModelMismatch
 from device_sdk.trainers.named_tensors import flat_mask, flat_weights
@@ -40,19 +42,26 @@ class NumpyTrainer:
     """Trains dense layers with ReLU between them on cross-entropy; the layers follow from the task's tensors.
 
     `inputs` [records, ...] are taken as rows of float32, `labels` [records] are whole numbers; a label that the
-    model does not know teaches nothing. `layers` names the layers in order where their names do not tell.
-    The order of the records is secret, unless `order` is a stream with a seed.
+    model does not know teaches nothing. `num_features` is how many numbers a record has, by default as many as
+    `inputs` say, which an array without a record does too. `layers` names the layers in order where their names do
+    not tell. The order of the records is secret, unless `order` is a stream with a seed.
+
+    At record level and for votes, every record is computed as if it were alone (`dense_rows`).
     """
+
+    unreadable_records = False
+    """Numbers in memory can always be read; see `TorchTrainer`."""
 
     def __init__(
         self,
         inputs: ArrayLike,
         labels: ArrayLike,
         *,
+        num_features: int | None = None,
         layers: Sequence[str] | None = None,
         order: Words | None = None,
     ) -> None:
-        self._inputs = _rows(inputs)
+        self._inputs = _rows(inputs, num_features)
         self._labels = _whole_numbers(labels)
         if len(self._inputs) != len(self._labels):
             raise InvalidSettings("inputs and labels must have one row for each record; nothing was kept")
@@ -85,12 +94,13 @@ class NumpyTrainer:
 
     def training_data(self, weights: Weights, between_batches: BetweenBatches = go_on) -> DenseTrainingData:
         """The layers at `weights` and all records, for record-level DP-SGD; nothing is trained yet."""
-        network = self._network(in_order({name: tensor.shape for name, tensor in weights.items()}))
+        shapes = in_order({name: tensor.shape for name, tensor in weights.items()})
+        apart = RowsApart.of(self._network(shapes), shapes)
 
         def factors(tensors: Weights, chosen: NDArray[np.int64]) -> list[DenseFactors]:
             between_batches()
             inputs = self._inputs[chosen].astype(np.float32, copy=False)
-            return network.factors(tensors, inputs, self._labels[chosen])
+            return apart.factors(tensors, inputs, self._labels[chosen])
 
         return DenseTrainingData(weights, len(self._labels), factors)
 
@@ -116,17 +126,18 @@ class NumpyTrainer:
     ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
         """Of some records at a time the losses, and whether they are right."""
         shapes = in_order({name: tensor.shape for name, tensor in weights.items()})
-        network = self._network(shapes)
+        apart = RowsApart.of(self._network(shapes), shapes)
         tensors = unflattened(flat_weights(weights, shapes), shapes)
         for start in range(0, len(self._labels), _EVALUATED_AT_ONCE):
             between_batches()
             some = slice(start, start + _EVALUATED_AT_ONCE)
             inputs = self._inputs[some].astype(np.float32, copy=False)
-            yield network.evaluation(tensors, inputs, self._labels[some])
+            yield apart.evaluation(tensors, inputs, self._labels[some])
 
     def _network(self, shapes: Shapes) -> DenseNetwork:
         network = DenseNetwork.of(shapes, self._layers)
-        if self._inputs.shape[1] != network.num_features and len(self._inputs):
+        # Also without a record: whether there is one must not decide which models are taken.
+        if self._inputs.shape[1] != network.num_features:
             raise ModelMismatch(
                 f"the task's model takes {network.num_features} numbers a record, this device's records have "
                 f"{self._inputs.shape[1]}; nothing was trained"
@@ -134,11 +145,19 @@ class NumpyTrainer:
         return network
 
 
-def _rows(inputs: ArrayLike) -> NDArray[Any]:
+def _rows(inputs: ArrayLike, num_features: int | None) -> NDArray[Any]:
     found: NDArray[Any] = np.asarray(inputs)
-    if found.ndim < 1 or found.dtype.kind not in "fiub":
+    if found.ndim < 1 or (found.size and found.dtype.kind not in "fiub"):
         raise InvalidSettings("inputs must be real numbers with one row for each record; nothing was kept")
-    return found.reshape(len(found), -1 if found.size else 0)
+    if num_features is None and found.shape == (0,):
+        raise InvalidSettings(
+            "an empty list does not tell how many numbers a record has; give an array of shape (0, numbers) or "
+            "NumpyTrainer(num_features=...); nothing was kept"
+        )
+    width = math.prod(found.shape[1:]) if num_features is None or found.shape != (0,) else num_features
+    if num_features not in {None, width}:
+        raise InvalidSettings(f"records have {width} numbers, not num_features={num_features}; nothing was kept")
+    return found.reshape(len(found), width)
 
 
 def _whole_numbers(labels: ArrayLike) -> NDArray[np.int64]:

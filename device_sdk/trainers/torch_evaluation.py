@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,16 +12,20 @@ from torch import Tensor, nn
 from device_sdk.trainers.errors import ModelMismatch
 from device_sdk.trainers.protocol import NO_RECORDS, BetweenBatches, Evaluation
 from privacy.errors import UnsupportedModel
+from privacy.training.fixed_rows import in_rows, without_those_that_raise
 from privacy.training.model_check import check_records_apart
 from privacy.training.per_record_loss import PerRecordLoss
 from privacy.training.per_sample_clipping import Batch
+from privacy.training.row_trial import rows_for_losses
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from device_sdk.trainers.torch_records import Records
+    from privacy.training.records import Records as RecordRows
 
 _EVALUATED_AT_ONCE = 256
+_ROWS_AT_ONCE = 64
 
 
 def evaluated(
@@ -38,18 +42,45 @@ def evaluated(
 
 
 def record_losses(
-    model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], records: Records, between_batches: BetweenBatches
+    model: nn.Module,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    records: RecordRows,
+    between_batches: BetweenBatches,
+    raised: Callable[[], None],
 ) -> NDArray[np.float32]:
-    """The loss on each record, likewise; `ModelMismatch` where a record's loss is not its own."""
-    each = PerRecordLoss(loss)
+    """The loss on each record, likewise, computed as if it were alone; `ModelMismatch` where it is not its own.
+
+    A record that cannot be read, or makes the model raise, has an infinite loss: its vote, and no other, is lost.
+    """
+    each, place = PerRecordLoss(loss), next(model.parameters()).device
+    with torch.no_grad(), torch.autocast(place.type, enabled=False):
+        rows = _rows_apart(model, each, records.form)
+        found = np.full(len(records), np.inf, np.float32)
+        for numbers in in_rows(np.arange(len(records)), rows):
+            between_batches()
+            batch, present = records.rows(numbers)
+
+            def losses(places: Sequence[int], batch: Batch = batch) -> Tensor:
+                there = torch.zeros(rows, dtype=torch.bool)
+                there[list(places)] = True
+                some = records.hidden(batch, there).to(place)
+                return each(model(some.inputs), some.targets).float().cpu()
+
+            for places, values in without_those_that_raise(losses, present.nonzero().flatten().tolist()):
+                if values is None:
+                    raised()
+                else:
+                    found[numbers[list(places)]] = values[list(places)].numpy()
+    return found
+
+
+def _rows_apart(model: nn.Module, loss: PerRecordLoss, form: Batch) -> int:
+    """How many rows to compute at once; `ModelMismatch` where a record's loss depends on others."""
     try:
-        if len(records):
-            check_records_apart(model, each, Batch(*records.batch(np.arange(1))))
-        found = [each(outputs, targets).float().cpu() for outputs, targets in _outputs(model, records, between_batches)]
+        check_records_apart(model, loss, form)
+        return rows_for_losses(model, loss, form, _ROWS_AT_ONCE)
     except UnsupportedModel as error:
         raise ModelMismatch(str(error)) from error
-    losses: NDArray[np.float32] = torch.cat([torch.empty(0), *found]).numpy()
-    return losses
 
 
 def _outputs(model: nn.Module, records: Records, between_batches: BetweenBatches) -> Iterator[tuple[Tensor, Tensor]]:

@@ -1,4 +1,9 @@
-"""The device's records as torch takes them: two tensors, or a dataset that is asked item by item."""
+"""The device's records as torch takes them: two tensors, or a dataset that is asked item by item.
+
+The form of a record, its shape and type, is public and has to be known before a record is read. Tensors have one. Of a
+dataset it is what the app declares by an example, or what a model whose first layer is dense, and whose loss is over
+classes, tells by itself. It is never taken from an item: one odd record would then change what all others count for.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
 from device_sdk.trainers.errors import InvalidSettings
+from privacy.training.per_sample_clipping import Batch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,8 +32,11 @@ class Records(Protocol):
     def batch(self, chosen: NDArray[np.int64]) -> Pair:
         """The records with these numbers."""
 
-    def everything(self) -> Pair:
-        """All records."""
+    def form(self) -> Batch | None:
+        """The declared form of a record, a batch without rows; None where nobody has declared one."""
+
+    def items(self) -> Any:
+        """What is read record by record: a batch of all, or whatever has a length and items by number."""
 
 
 class TensorRecords:
@@ -45,15 +54,18 @@ class TensorRecords:
         rows = torch.from_numpy(chosen)
         return self._inputs[rows.to(self._inputs.device)], self._targets[rows.to(self._targets.device)]
 
-    def everything(self) -> Pair:
-        return self._inputs, self._targets
+    def form(self) -> Batch:
+        return Batch(self._inputs[:0], self._targets[:0])
+
+    def items(self) -> Batch:
+        return Batch(self._inputs, self._targets)
 
 
 class ItemRecords:
     """A dataset that is read as it is needed; each item is a pair of input and target."""
 
-    def __init__(self, items: Any) -> None:
-        self._items = items
+    def __init__(self, items: Any, form: Batch | None) -> None:
+        self._items, self._form = items, form
 
     def __len__(self) -> int:
         return len(self._items)
@@ -62,11 +74,14 @@ class ItemRecords:
         inputs, targets = default_collate([self._items[int(number)] for number in chosen])
         return inputs, targets
 
-    def everything(self) -> Pair:
-        return self.batch(range(len(self)))
+    def form(self) -> Batch | None:
+        return self._form
+
+    def items(self) -> Any:
+        return self._items
 
 
-def records_of(dataset: Dataset[Any] | Sequence[Any]) -> Records:
+def records_of(dataset: Dataset[Any] | Sequence[Any], form: Batch | None = None) -> Records:
     """`dataset` is a pair (inputs, targets) of tensors or arrays, a TensorDataset, or any dataset with a length."""
     if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
         return TensorRecords(*dataset.tensors)
@@ -77,4 +92,18 @@ def records_of(dataset: Dataset[Any] | Sequence[Any]) -> Records:
             "records are visited in a secret order, so the dataset needs a length and items by number; "
             "give (inputs, targets) or a map-style dataset; nothing was kept"
         )
-    return ItemRecords(dataset)
+    return ItemRecords(dataset, form)
+
+
+def form_of_example(example: Sequence[Any]) -> Batch:
+    """The form of an example (input, target); its values do not matter."""
+    inputs, targets = (torch.as_tensor(part) for part in example)
+    return Batch(inputs.unsqueeze(0)[:0], targets.unsqueeze(0)[:0])
+
+
+def form_of_model(model: nn.Module, loss: object) -> Batch | None:
+    """The form that a dense first layer and a loss over classes ask for; None where they do not tell."""
+    first = next(iter(model.children()), None) if isinstance(model, nn.Sequential) else model
+    if type(first) is not nn.Linear or not isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss):
+        return None
+    return Batch(torch.empty(0, first.in_features, dtype=first.weight.dtype), torch.empty(0, dtype=torch.int64))

@@ -18,16 +18,18 @@ from torch import Tensor, nn
 
 from device_sdk.trainers.batch_order import StreamOfWords, Words, steps
 from device_sdk.trainers.descent import Descent
-from device_sdk.trainers.errors import ModelMismatch, TrainingFailed
+from device_sdk.trainers.errors import InvalidSettings, ModelMismatch, TrainingFailed
 from device_sdk.trainers.named_tensors import flat_mask, flat_weights
 from device_sdk.trainers.protocol import BetweenBatches, Evaluation, LocalUpdate, TrainingSettings, go_on
 from device_sdk.trainers.torch_evaluation import evaluated, record_losses
 from device_sdk.trainers.torch_generators import GeneratorsAside
-from device_sdk.trainers.torch_records import records_of
+from device_sdk.trainers.torch_records import form_of_example, form_of_model, records_of
 from privacy.key_stream import KeyStream
 from privacy.mechanisms.dp_sgd import TrainingData
 from privacy.tensor_shapes import Shapes, in_order, unflattened
 from privacy.training.flat_model import FlatModel, trainable
+from privacy.training.per_sample_clipping import Batch
+from privacy.training.records import Records as RecordRows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +47,14 @@ class TorchTrainer:
     `dataset` is a pair of tensors or arrays, or a map-style dataset of (input, target). `device` is where to
     compute, by default where the model is. `micro_batch_size` bounds the memory of record-level training.
     The order of the records is secret, unless `order` is a stream with a seed.
+
+    Record-level training and votes need the form of a record before they read one. A dataset that is read item by item
+    declares it by `example`, an (input, target) with any values. An item of another form, or one that raises, counts as
+    nothing there.
     """
+
+    unreadable_records: bool
+    """Whether a record could not be read, or made the model raise, so far: for the app, which may want to mend it."""
 
     def __init__(
         self,
@@ -53,12 +62,14 @@ class TorchTrainer:
         loss: Loss,
         dataset: Dataset[Any] | Sequence[Any],
         *,
+        example: Sequence[Any] | None = None,
         device: torch.device | str | None = None,
         micro_batch_size: int = 64,
         order: Words | None = None,
     ) -> None:
         self._model, self._loss = model, loss
-        self._records = records_of(dataset)
+        self._records = records_of(dataset, form_of_model(model, loss) if example is None else form_of_example(example))
+        self.unreadable_records = False
         self._device = None if device is None else torch.device(device)
         self._micro_batch_size = micro_batch_size
         self._order = StreamOfWords() if order is None else order
@@ -98,8 +109,17 @@ class TorchTrainer:
 
         # The loop of DP-SGD knows nothing of conditions, but it has the model compute once for every batch.
         model.register_forward_pre_hook(pause)
-        inputs, targets = self._records.everything()
-        return TrainingData(model, self._loss, inputs, targets, micro_batch_size=self._micro_batch_size)
+        form, items = self._form(), self._records.items()
+        in_memory = items if isinstance(items, Batch) else form
+        return TrainingData(
+            model,
+            self._loss,
+            in_memory.inputs,
+            in_memory.targets,
+            micro_batch_size=self._micro_batch_size,
+            items=None if isinstance(items, Batch) else items,
+            on_unreadable=self._note_unreadable,
+        )
 
     def evaluate(self, weights: Weights, between_batches: BetweenBatches = go_on) -> Evaluation:
         """How the model at `weights`, in evaluation mode, does on all records; right is the class of most weight."""
@@ -111,7 +131,8 @@ class TorchTrainer:
         """The loss of the model at `weights`, in evaluation mode, on each record; it must not mix records."""
         model = self._at(weights)
         with self._generators.while_training_on(next(model.parameters()).device):
-            return record_losses(model.eval(), self._loss, self._records, between_batches)
+            records = RecordRows(self._form(), self._records.items(), unreadable=self._note_unreadable)
+            return record_losses(model.eval(), self._loss, records, between_batches, self._note_unreadable)
 
     def check_model(self, shapes: Shapes) -> None:
         """Refuse tensors that are not the trainable parameters of the app's model."""
@@ -128,6 +149,18 @@ class TorchTrainer:
                 "the model's trainable parameters must all be float32 or all float64, and on one device; "
                 "convert it with model.float().to(device); nothing was trained"
             )
+
+    def _form(self) -> Batch:
+        form = self._records.form()
+        if form is None:
+            raise InvalidSettings(
+                "the form of a record has to be known before one is read; declare it with an (input, target) of any "
+                "values, TorchTrainer(example=...); nothing was booked"
+            )
+        return form
+
+    def _note_unreadable(self) -> None:
+        self.unreadable_records = True
 
     def _at(self, weights: Weights) -> nn.Module:
         """A copy of the app's model at `weights`, where it is to compute."""

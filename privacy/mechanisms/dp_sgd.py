@@ -16,6 +16,7 @@ from privacy.exact import Number, as_written, exact_multiplier, positive
 from privacy.packing import pack_array, unpack_array, width_for
 from privacy.release import Answer, Guarantee
 from privacy.tensor_shapes import Shapes, described, in_order, size_of, unflattened
+from privacy.training.step_noise import deviation_in_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from privacy.randomness import NoiseSource
+    from privacy.training.records import Items
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
+
 
 _NOISE_RANGE = 6  # standard deviations that the packed width must hold; what lies beyond is clamped
 
@@ -35,7 +42,7 @@ class TrainingData:
 
     `model` is copied and stays as it is; its parameters with `requires_grad` are trained and released.
     `loss(outputs, targets)` is one of torch's or returns one value for each record. `inputs` and `targets`
-    hold the records in their first dimension.
+    hold the records in their first dimension; with `items` they hold none and only tell the form of a record.
     """
 
     model: nn.Module
@@ -43,14 +50,21 @@ class TrainingData:
     inputs: Tensor
     targets: Tensor
     micro_batch_size: int = 64
-    """How many records pass through the model at once; bounds the memory and changes nothing else."""
+    """How many rows pass through the model at once, at most; bounds the memory and changes nothing else."""
     clipping: Literal["fastest", "ghost", "hooks"] = "fastest"
     """Ghost clipping never writes down a record's gradient, hooks do; the faster depends on the model."""
+    items: Items | None = None
+    """Records that are read one by one, when a batch needs them: pairs of input and target."""
+    on_unreadable: Callable[[], None] = _nothing
+    """Called for a record that cannot be read or makes the model raise, which counts as zero; for the app alone."""
 
 
 @dataclass(frozen=True, eq=False)
 class DenseFactors:
-    """A dense layer `name.weight`, maybe with `name.bias`, in a batch: one row for each record, and of it alone."""
+    """A dense layer `name.weight`, maybe with `name.bias`, in a batch: one row for each record.
+
+    A row must be the record's own to the last bit: neither the other records nor their number may change it.
+    """
 
     name: str
     inputs: NDArray[np.float32]
@@ -76,14 +90,15 @@ class DpSgd:
     """The update of a model trained by DP-SGD (Abadi et al. 2016); Rényi DP for each record.
 
     In each of `steps` steps every record joins the batch with probability `sampling_rate`, by a secret coin
-    of the device; its gradient is clipped to `clip_norm` by itself; the sum gets Gaussian noise of standard
-    deviation noise_multiplier·clip_norm and is divided by `expected_batch_size`, a constant of the terms:
-    the size that a batch really had would tell of records. Under either relation one record moves a sum
-    by at most clip_norm each time it is present; that REPLACE has two of them is the accountant's affair.
+    of the device; its gradient is clipped to `clip_norm` by itself, in whole steps of clip_norm/2**24; the sum
+    gets Gaussian noise of standard deviation noise_multiplier·clip_norm on the same grid and is divided by
+    `expected_batch_size`, a constant of the terms: the size that a batch really had would tell of records. Under
+    either relation one record moves a sum by at most clip_norm each time it is present, and changes nothing that
+    others add; that REPLACE has two of them is the accountant's affair.
 
-    The noise of a step is floating point (`privacy.training.step_noise`), unlike every other noise here.
-    What is released is the difference of the weights, rounded to a grid of
-    learning_rate·clip_norm/(expected_batch_size·2**grid_bits).
+    Sums and noise are exact (`privacy.training.whole_gradients`, `privacy.grid_gaussian`). All that follows is
+    post-processing, whatever the model's floats: what is released is the difference of the weights, rounded to
+    a grid of learning_rate·clip_norm/(expected_batch_size·2**grid_bits).
     """
 
     shapes: Shapes
@@ -117,8 +132,9 @@ class DpSgd:
                 raise InvalidTerms(f"{name} must be at least 0 and below {limit}, got {value}; nothing was booked")
             object.__setattr__(self, name, value)
         object.__setattr__(self, "relation", NeighbouringRelation(self.relation))
-        # Refused now, not after booking: an impossible rate or number of steps, noise that no integer can hold.
-        _ = self.cost, self.width_bytes
+        # Refused now, not after booking: an impossible rate or number of steps, noise that no integer can hold or that
+        # cannot be drawn.
+        _ = self.cost, self.width_bytes, deviation_in_steps(exact_multiplier(self.noise_multiplier))
 
     @property
     def terms(self) -> dict[str, int | str]:
@@ -146,8 +162,8 @@ class DpSgd:
     def guarantee(self) -> Guarantee:
         return Guarantee(
             sensitivity=f"L2 C in each step, C the clip norm: one record, {self.relation.value}",
-            noise="Gaussian of standard deviation noise_multiplier·C on every coordinate of every step, in floating "
-            "point; secret Poisson batches",
+            noise="Gaussian of standard deviation noise_multiplier·C on every coordinate of every step, exactly, in "
+            "whole steps of C/2^24; secret Poisson batches",
             proof="Abadi et al. 2016; Mironov, Talwar, Zhang 2019; docs/decisions/0006-dp-sgd.md",
         )
 
@@ -201,17 +217,17 @@ class DpSgd:
             proximal=float(self.proximal),
         )
         clip_norm = positive(self.clip_norm, "clip_norm")
-        deviation = float(exact_multiplier(self.noise_multiplier) * clip_norm)
+        multiplier = exact_multiplier(self.noise_multiplier)
         rate, bound = positive(self.sampling_rate, "sampling_rate"), float(clip_norm)
         if isinstance(data, DenseTrainingData):
             from privacy.training import dense_update
 
             return dense_update.private_update(
-                data, self.shapes, rule, noise, sampling_rate=rate, clip_norm=bound, noise_deviation=deviation
+                data, self.shapes, rule, noise, sampling_rate=rate, clip_norm=bound, noise_multiplier=multiplier
             )
         with _needs_torch():
             from privacy.training.private_update import private_update
-        return private_update(data, rule, noise, sampling_rate=rate, clip_norm=bound, noise_deviation=deviation)
+        return private_update(data, rule, noise, sampling_rate=rate, clip_norm=bound, noise_multiplier=multiplier)
 
     def decode_steps(self, payload: bytes) -> NDArray[np.int64]:
         """The update as one vector of whole grid steps."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from privacy.training.layer_gradients import has_ghost_form
+from privacy.training.layer_gradients import is_linear
 from privacy.training.made_up import made_up_batch
 from privacy.training.per_sample_clipping import Batch, PerSampleClipper, trainable_layers
 
@@ -23,7 +23,7 @@ _chosen: dict[tuple[object, ...], bool] = {}
 def ghost_is_faster(model: FlatModel, loss: PerRecordLoss, like: Batch, batch_size: int) -> bool:
     """Whether to clip without writing gradients down; remembered while the process lives."""
     layers = trainable_layers(model.module)
-    if not any(has_ghost_form(layer) for layer in layers.values()):
+    if not any(is_linear(layer) for layer in layers.values()):
         return False
     if batch_size * model.weights.numel() * model.weights.element_size() > _MOST_BYTES_OF_ROWS:
         return True
@@ -43,7 +43,7 @@ def _seconds(model: FlatModel, loss: PerRecordLoss, batch: Batch, *, ghost: bool
     for _ in range(1 + _RUNS):
         started = time.perf_counter()
         clipper.clipped(batch).add_to(model.sums)
-        model.gradient[0].item()  # waits for a GPU to finish
+        model.whole[0].item()  # waits for a GPU to finish
         best = min(best, time.perf_counter() - started)
-    model.gradient.zero_()
+    model.whole.zero_()
     return best

@@ -15,8 +15,9 @@ from privacy.training.secret_dropout import replace_dropout
 class FlatModel:
     """The copy, in training mode. Noise and steps then touch one vector instead of many tensors.
 
-    `weights` is what `module` computes with; `sums` are views into `gradient`, one for each parameter.
-    Parameters stand in the order of their names, as in every release.
+    `weights` is what `module` computes with. `whole` holds sums of clipped gradients in whole grid steps, in float64
+    whatever the model's own type; `sums` are views into it, one for each parameter. Parameters stand in the order of
+    their names, as in every release.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -25,14 +26,18 @@ class FlatModel:
         self.module.train()
         self.parameters = trainable(self.module)
         self.weights = torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters.values()])
-        self.gradient = torch.zeros_like(self.weights)
+        self.whole = torch.zeros_like(self.weights, dtype=torch.float64)
         self.sums: dict[Tensor, Tensor] = {}
         sizes = [parameter.numel() for parameter in self.parameters.values()]
-        parts = zip(torch.split(self.weights, sizes), torch.split(self.gradient, sizes), strict=True)
-        for parameter, (weights, gradient) in zip(self.parameters.values(), parts, strict=True):
+        parts = zip(torch.split(self.weights, sizes), torch.split(self.whole, sizes), strict=True)
+        for parameter, (weights, whole) in zip(self.parameters.values(), parts, strict=True):
             parameter.grad = None
             parameter.data = weights.view(parameter.shape)
-            self.sums[parameter] = gradient.view(parameter.shape)
+            self.sums[parameter] = whole.view(parameter.shape)
+
+    @property
+    def has_dropout(self) -> bool:
+        return bool(self._dropouts)
 
     def drop_out(self, stream: KeyStream) -> None:
         """From now on dropout layers draw their masks from `stream`; until then they let everything pass."""

@@ -22,11 +22,14 @@ def made_up_batch(like: Batch, size: int, start: int = 0) -> Batch:
 
 
 def _made_up(like: Tensor, size: int, start: int) -> Tensor:
-    shape = (size, *like.shape[1:])
     count = math.prod(like.shape[1:])
-    first = 1 + start * count
-    spread = (torch.arange(first, first + size * count, dtype=torch.float64) * _GOLDEN).frac().reshape(shape)
+    values = spread(size * count, 1 + start * count).reshape(size, *like.shape[1:])
     if like.is_floating_point():
-        return spread.to(like.dtype)
+        return values.to(like.dtype)
     # Labels and indices: 0 and 1 exist wherever there is something to tell apart.
-    return (spread > 0.5).to(like.dtype)
+    return (values > 0.5).to(like.dtype)
+
+
+def spread(count: int, first: int) -> Tensor:
+    """`count` numbers from 0 to 1, all of them different."""
+    return (torch.arange(first, first + count, dtype=torch.float64) * _GOLDEN).frac()

@@ -19,7 +19,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from privacy.errors import UnsupportedModel
 from privacy.training.flat_model import trainable
-from privacy.training.layer_gradients import MaterialisedGradient
 from privacy.training.made_up import made_up_batch
 from privacy.training.opacus_layers import opacus_layers
 from privacy.training.per_record_loss import PerRecordLoss
@@ -55,9 +54,10 @@ def check_behaviour(model: nn.Module, loss: PerRecordLoss, like: Batch) -> None:
     batch, other = (made_up_batch(like, 3, start).to(device) for start in (0, 3))
     exchanged = Batch(_with_second_of(batch.inputs, other.inputs), _with_second_of(batch.targets, other.targets))
     state = {name: tensor.clone() for name, tensor in _state(model)}
+    clipper = PerSampleClipper(model, loss, 1.0, ghost=False)
     try:
         with _without_torchs_generator(device):
-            rows, rows_exchanged = _rows(model, loss, batch), _rows(model, loss, exchanged)
+            rows, rows_exchanged = (clipper.rows(each) for each in (batch, exchanged))
             total = _by_autograd(model, loss, batch)
     except UnsupportedModel:
         raise
@@ -110,12 +110,6 @@ def _check_unchanged(model: nn.Module, state: Mapping[str, Tensor]) -> None:
                 f"'{name}' changes when the model looks at records, which would carry them past the noise; "
                 "use layers that keep no statistics (track_running_stats=False); nothing was booked"
             )
-
-
-def _rows(model: nn.Module, loss: PerRecordLoss, batch: Batch) -> dict[nn.Parameter, Tensor]:
-    """Every record's gradient for every parameter that has one."""
-    gradients = PerSampleClipper(model, loss, 1.0, ghost=False).gradients(batch)
-    return {part.parameter: part.rows for part in gradients if isinstance(part, MaterialisedGradient)}
 
 
 def _by_autograd(model: nn.Module, loss: PerRecordLoss, batch: Batch) -> dict[nn.Parameter, Tensor]:

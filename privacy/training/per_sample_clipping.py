@@ -5,8 +5,9 @@ from the two follow the norm of every record's gradient, then its clip factor, t
 is no second backward pass, as there is in plain ghost clipping, and no gradient of the parameters is taken
 by autograd at all: a use of a parameter that no hook has seen cannot enter the sum unclipped.
 
-A record whose gradient is not finite counts as zero. Left in, it would turn the whole model into NaN, and
-everybody could tell that it was there.
+Clipped gradients are whole numbers (`whole_gradients`), so the sum is exact and its order does not matter. A record
+whose gradient is not finite counts as zero. Left in, it would turn the whole model into NaN, and everybody could tell
+that it was there.
 """
 
 from __future__ import annotations
@@ -26,19 +27,17 @@ from privacy.training.layer_gradients import (
     LayerGradient,
     LayerUse,
     MaterialisedGradient,
+    WholeGradient,
     ghost_gradient,
     gradient_rows,
+    sparse_gradient,
     trainable_parameters,
 )
-from privacy.training.step_rule import SLACK
+from privacy.training.whole_gradients import root, scales_for, within_bound
 
 if TYPE_CHECKING:
     from privacy.training.layer_gradients import Sums
     from privacy.training.per_record_loss import PerRecordLoss
-
-
-_LEAST_FACTOR = 2.0**-100
-"""A smaller one has few digits in float32: rounded up by more than the slack, it would let a record count double."""
 
 
 @dataclass(frozen=True)
@@ -71,16 +70,14 @@ class _Noted(NamedTuple):
 
 @dataclass(frozen=True)
 class ClippedBatch:
-    """A batch whose clip factors are known; adding it up can no longer fail."""
+    """A batch that is clipped and checked; adding it up can no longer fail."""
 
-    gradients: tuple[LayerGradient, ...]
-    factors: Tensor
-    poisoned: Tensor | None
+    gradients: tuple[WholeGradient, ...]
 
     def add_to(self, sums: Sums) -> None:
-        """Add the clipped gradients of all records to `sums`."""
+        """Add the clipped gradients of all records, in whole grid steps, to `sums`."""
         for gradient in self.gradients:
-            gradient.add_weighted(self.factors, self.poisoned, sums)
+            gradient.add_to(sums)
 
 
 class PerSampleClipper:
@@ -90,41 +87,54 @@ class PerSampleClipper:
         self._model = model
         self._layers = tuple(trainable_layers(model).values())
         self._loss = loss
-        self._clip_norm = clip_norm
+        self.clip_norm = clip_norm
         self._ghost = ghost
 
     @torch.no_grad()
-    def clipped(self, batch: Batch) -> ClippedBatch:
-        """The batch's gradients with their clip factors: min(1, clip_norm/norm), 0 where that is not sound."""
+    def clipped(self, batch: Batch, present: Tensor | None = None) -> ClippedBatch:
+        """The batch's gradients in whole grid steps, none longer than the clip norm; who is not `present` is zero."""
         gradients = self.gradients(batch)
-        norms = torch.stack([gradient.squared_norms() for gradient in gradients]).sum(0).sqrt()
-        factors = (self._clip_norm / (norms * SLACK)).clamp(max=1)
-        sound = norms.isfinite() & (factors > _LEAST_FACTOR)
-        if sound.all():
-            return ClippedBatch(gradients, factors, None)
-        return ClippedBatch(gradients, factors.masked_fill(~sound, 0), ~sound)
+        norms = root(torch, torch.stack([gradient.squared_norms() for gradient in gradients]).sum(0))
+        scales = scales_for(torch, norms, self.clip_norm)
+        if present is not None:
+            scales[~present.to(scales.device)] = 0
+
+        def whole(scales: Tensor) -> tuple[Tensor, tuple[WholeGradient, ...]]:
+            found = tuple(gradient.whole(scales) for gradient in gradients)
+            return torch.stack([each.squares for each in found]).sum(0), found
+
+        return ClippedBatch(within_bound(torch, scales, whole))
 
     @torch.no_grad()
     def gradients(self, batch: Batch) -> tuple[LayerGradient, ...]:
-        """Every record's gradient, unclipped, layer by layer."""
+        """Every record's gradient, unclipped, layer by layer, in the form that suits the layer."""
+        uses_of = self._uses(batch)
+        owners = Counter(parameter for layer in uses_of for parameter in trainable_parameters(layer))
+        found: list[LayerGradient] = []
+        written: dict[nn.Module, list[LayerUse]] = {}
+        for layer, uses in uses_of.items():
+            # A parameter that several layers share needs the sum of their rows before its norm can be taken.
+            alone = all(owners[parameter] == 1 for parameter in trainable_parameters(layer))
+            form = (sparse_gradient(layer, uses) or (self._ghost and ghost_gradient(layer, uses))) if alone else None
+            if form:
+                found.append(form)
+            else:
+                written[layer] = uses
+        rows = _rows(written)
+        return (*found, *(MaterialisedGradient(parameter, row) for parameter, row in rows.items()))
+
+    @torch.no_grad()
+    def rows(self, batch: Batch) -> dict[nn.Parameter, Tensor]:
+        """Every record's gradient for every parameter that has one, written down."""
+        return _rows(self._uses(batch))
+
+    def _uses(self, batch: Batch) -> dict[nn.Module, list[LayerUse]]:
         noted, output_gradients = self._passed(batch)
         uses_of: dict[nn.Module, list[LayerUse]] = {}
         for (layer, inputs, _), gradient in zip(noted, output_gradients, strict=True):
             if gradient is not None:
                 uses_of.setdefault(layer, []).append(LayerUse(inputs, gradient))
-        owners = Counter(parameter for layer in uses_of for parameter in trainable_parameters(layer))
-        found: list[LayerGradient] = []
-        rows: dict[nn.Parameter, Tensor] = {}
-        for layer, uses in uses_of.items():
-            # A parameter that several layers share needs the sum of their rows before its norm can be taken.
-            alone = all(owners[parameter] == 1 for parameter in trainable_parameters(layer))
-            ghost = ghost_gradient(layer, uses) if self._ghost and alone else None
-            if ghost is not None:
-                found.append(ghost)
-                continue
-            for parameter, of_layer in gradient_rows(layer, uses).items():
-                rows[parameter] = rows[parameter] + of_layer if parameter in rows else of_layer
-        return (*found, *(MaterialisedGradient(parameter, row) for parameter, row in rows.items()))
+        return uses_of
 
     def _passed(self, batch: Batch) -> tuple[list[_Noted], tuple[Tensor | None, ...]]:
         """One forward and one backward pass: every use of a layer, and the gradient of its output."""
@@ -152,6 +162,15 @@ class PerSampleClipper:
         finally:
             for hook in hooks:
                 hook.remove()
+
+
+def _rows(uses_of: dict[nn.Module, list[LayerUse]]) -> dict[nn.Parameter, Tensor]:
+    """One row a record for each parameter, over all layers that use it."""
+    rows: dict[nn.Parameter, Tensor] = {}
+    for layer, uses in uses_of.items():
+        for parameter, of_layer in gradient_rows(layer, uses).items():
+            rows[parameter] = rows[parameter] + of_layer if parameter in rows else of_layer
+    return rows
 
 
 def trainable_layers(model: nn.Module) -> dict[str, nn.Module]:

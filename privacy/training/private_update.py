@@ -16,6 +16,8 @@ from privacy.training.model_check import check_behaviour, check_layers
 from privacy.training.per_record_loss import PerRecordLoss
 from privacy.training.per_sample_clipping import Batch, PerSampleClipper
 from privacy.training.poisson_batches import PoissonBatches
+from privacy.training.records import Records
+from privacy.training.row_trial import rows_for_gradients
 from privacy.training.step_noise import StepNoise
 
 if TYPE_CHECKING:
@@ -52,24 +54,27 @@ def private_update(
     *,
     sampling_rate: Fraction,
     clip_norm: float,
-    noise_deviation: float,
+    noise_multiplier: Fraction,
 ) -> NDArray[np.float64]:
     """Train a copy of the model; trained minus initial weights, parameters in the order of their names."""
-    records, loss, model = Batch(data.inputs, data.targets), PerRecordLoss(data.loss), FlatModel(data.model)
+    form, loss, model = Batch(data.inputs, data.targets), PerRecordLoss(data.loss), FlatModel(data.model)
+    records = Records(form, form if data.items is None else data.items, unreadable=data.on_unreadable)
     batches = PoissonBatches(noise, sampling_rate, len(records))
-    step_noise = StepNoise(noise.stream_key(), noise_deviation)
+    step_noise = StepNoise(noise, noise_multiplier)
     with _full_precision(model.weights.device):
-        usual_size = min(data.micro_batch_size, math.ceil(rule.expected_batch_size))
-        ghost = (
-            ghost_is_faster(model, loss, records, usual_size)
-            if data.clipping == "fastest"
-            else data.clipping == "ghost"
-        )
-        model.drop_out(KeyStream(noise.stream_key()))
+        wanted = _usual_rows(rule.expected_batch_size, data.micro_batch_size)
+        ghost = ghost_is_faster(model, loss, form, wanted) if data.clipping == "fastest" else data.clipping == "ghost"
+        rows = rows_for_gradients(model.module, loss, form, wanted, ghost=ghost)
+        if model.has_dropout:
+            model.drop_out(KeyStream(noise.stream_key()))
         clipper = PerSampleClipper(model.module, loss, clip_norm, ghost=ghost)
-        work = Work(model, clipper, records, data.micro_batch_size)
-        update = train(work, rule, batches, step_noise)
+        update = train(Work(model, clipper, records, rows, data.on_unreadable), rule, batches, step_noise)
     return update.double().cpu().numpy()
+
+
+def _usual_rows(expected_batch_size: float, most: int) -> int:
+    """So many that most batches, which differ by about the root of their size, need no second pass."""
+    return max(1, math.ceil(min(most, expected_batch_size + math.sqrt(expected_batch_size))))
 
 
 def _full_precision(device: torch.device) -> torch.autocast:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Norms and sums are floats: clipping a thousandth below the norm keeps every record within it all the same.
-SLACK = 1 + 2.0**-10
+STEP_BITS = 24
+"""A clip norm is 2**24 grid steps; its square, 2**48, leaves room for sums below 2**53."""
 
 
 @dataclass(frozen=True)

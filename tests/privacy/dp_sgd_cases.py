@@ -13,7 +13,8 @@ from torch.nn import functional
 from privacy.training.flat_model import FlatModel, trainable
 from privacy.training.per_record_loss import PerRecordLoss
 from privacy.training.per_sample_clipping import Batch, PerSampleClipper
-from privacy.training.step_rule import SLACK
+from privacy.training.records import Records
+from privacy.training.whole_gradients import SLACK, grid_step
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -144,7 +145,13 @@ def fast_clipped_sum(model: nn.Module, records: Batch, clip_norm: float, *, ghos
     flat = FlatModel(model)
     clipper = PerSampleClipper(flat.module, PerRecordLoss(nn.CrossEntropyLoss()), clip_norm, ghost=ghost)
     clipper.clipped(records).add_to(flat.sums)
-    return flat.gradient.double()
+    assert torch.equal(flat.whole, flat.whole.round())
+    return flat.whole * grid_step(clip_norm)
+
+
+def in_memory(records: Batch) -> Records:
+    """The records as training reads them."""
+    return Records(records, records, unreadable=lambda: None)
 
 
 def shapes_of(model: nn.Module) -> dict[str, tuple[int, ...]]:

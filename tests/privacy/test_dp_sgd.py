@@ -87,9 +87,20 @@ def test_terms_that_make_no_sense_are_refused(wrong):
         mechanism(**wrong)
 
 
-def test_guarantee_says_that_the_noise_is_floating_point():
-    assert "floating point" in mechanism().guarantee.noise
+def test_guarantee_says_that_the_noise_is_exact():
+    assert "exactly, in whole steps" in mechanism().guarantee.noise
     assert "Poisson" in mechanism().guarantee.noise
+
+
+@pytest.mark.parametrize("multiplier", [512, "0.000004"])
+def test_noise_at_the_ends_of_what_can_be_drawn_is_drawn(multiplier):
+    assert mechanism(noise_multiplier=multiplier, steps=1).answer(training(), seeded()).payload
+
+
+@pytest.mark.parametrize("multiplier", ["512.000001", 2**16, 2**36, "0.000003"])
+def test_noise_that_cannot_be_drawn_exactly_is_refused_before_booking(multiplier):
+    with pytest.raises(InvalidTerms, match=r"from 3.8e-06 to 512, got .*; nothing was booked"):
+        mechanism(noise_multiplier=multiplier)
 
 
 def test_the_released_update_lies_on_the_grid_and_has_a_fixed_length():
@@ -184,7 +195,7 @@ def test_one_record_shows_no_more_than_was_paid_for():
 
 @pytest.mark.statistical
 def test_half_the_noise_shows(monkeypatch):
-    monkeypatch.setattr(private_update, "StepNoise", lambda key, deviation: StepNoise(key, deviation / 2))
+    monkeypatch.setattr(private_update, "StepNoise", lambda noise, multiplier: StepNoise(noise, multiplier / 2))
     assert separation("half") > 1.46
 
 

@@ -69,7 +69,7 @@ def dropping() -> nn.Module:
 
 def released(noise: NoiseSource) -> np.ndarray:
     records, model = data(12, 6, classes=3), dropping()
-    terms = DpSgd(shapes_of(model), 1, "0.000001", 1, 3, 12, 1)
+    terms = DpSgd(shapes_of(model), 1, "0.00001", 1, 3, 12, 1)
     work = TrainingData(model, nn.CrossEntropyLoss(), records.inputs, records.targets, clipping="ghost")
     terms.check(work)
     return terms.decode_steps(terms.answer(work, noise).payload)

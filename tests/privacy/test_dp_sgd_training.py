@@ -16,8 +16,19 @@ from privacy.training.flat_model import FlatModel
 from privacy.training.loop import Work, train
 from privacy.training.per_record_loss import PerRecordLoss
 from privacy.training.per_sample_clipping import Batch, PerSampleClipper
-from privacy.training.step_rule import SLACK, StepRule
-from tests.privacy.dp_sgd_cases import CASES, Words, cnn, data, initialised, mlp, slow_clipped_sum, token_data
+from privacy.training.step_rule import StepRule
+from privacy.training.whole_gradients import SLACK, grid_step
+from tests.privacy.dp_sgd_cases import (
+    CASES,
+    Words,
+    cnn,
+    data,
+    in_memory,
+    initialised,
+    mlp,
+    slow_clipped_sum,
+    token_data,
+)
 
 CLIP_NORM = 0.5
 Train = Callable[[nn.Module, Batch, Sequence[Sequence[int]], StepRule], Tensor]
@@ -34,19 +45,19 @@ class GivenBatches:
 
 
 class NoNoise:
-    def add_to(self, vector: Tensor) -> None:
+    def add_to(self, vector: np.ndarray) -> None:
         """Nothing is added."""
 
 
 class ConstantNoise:
-    def add_to(self, vector: Tensor) -> None:
-        vector += 0.25
+    def add_to(self, vector: np.ndarray) -> None:
+        vector += 0.25 / grid_step(CLIP_NORM)
 
 
 def trained(model, records, batches, rule, *, noise=None, micro_batch_size=64, ghost=True) -> Tensor:
     flat = FlatModel(model)
     clipper = PerSampleClipper(flat.module, PerRecordLoss(nn.CrossEntropyLoss()), CLIP_NORM, ghost=ghost)
-    work = Work(flat, clipper, records, micro_batch_size)
+    work = Work(flat, clipper, in_memory(records), micro_batch_size)
     return train(work, rule, GivenBatches(batches), noise or NoNoise()).double()
 
 
@@ -76,7 +87,7 @@ RULES = [
 def is_right(candidate: Train, rule: StepRule, case: str = "mlp") -> bool:
     model, records = CASES[case]()
     expected = slowly_trained(model, records, BATCHES, rule)
-    return float((candidate(model, records, BATCHES, rule) - expected).norm() / expected.norm()) < 1e-4
+    return float((candidate(model, records, BATCHES, rule) - expected).norm() / expected.norm()) < 1e-3
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -154,7 +165,7 @@ def test_an_index_that_does_not_exist_counts_as_zero_and_spares_the_others():
     spared = [index for index in range(12) if index not in {4, 9}]
     found = trained(model, wrong, [list(range(12))], rule)
     expected = slowly_trained(model, records, [spared], rule)
-    assert float((found - expected).norm() / expected.norm()) < 1e-4
+    assert float((found - expected).norm() / expected.norm()) < 1e-3
 
 
 class Picky(nn.Module):
@@ -177,9 +188,7 @@ def test_a_record_that_makes_the_model_raise_counts_as_zero(error):
     rule = StepRule(1, expected_batch_size=4.0, learning_rate=0.3)
     model = initialised(Picky(error))
     spared = [index for index in range(12) if index != 5]
-    assert torch.allclose(
-        trained(model, records, [list(range(12))], rule), trained(model, records, [spared], rule), atol=1e-6
-    )
+    assert torch.equal(trained(model, records, [list(range(12))], rule), trained(model, records, [spared], rule))
     assert not trained(model, records, [[5]], rule).any()
 
 
@@ -205,7 +214,7 @@ def test_frozen_parameters_are_neither_trained_nor_noised():
     flat = FlatModel(model)
     assert set(flat.parameters) == {name for name, _ in model.named_parameters() if not name.startswith("0.")}
     clipper = PerSampleClipper(flat.module, PerRecordLoss(nn.CrossEntropyLoss()), CLIP_NORM, ghost=True)
-    work = Work(flat, clipper, data(6, 1, 8, 8, classes=3), 64)
+    work = Work(flat, clipper, in_memory(data(6, 1, 8, 8, classes=3)), 64)
     train(work, StepRule(1, 4.0, 0.3), GivenBatches([[0, 1, 2]]), ConstantNoise())
     assert torch.equal(flat.module.get_parameter("0.weight"), frozen)
 
@@ -231,7 +240,7 @@ def test_timing_takes_the_faster_way_and_leaves_no_trace(monkeypatch):
     # A hundred thousand weights a record: writing them down is slower beyond doubt.
     flat = FlatModel(mlp(300, 300))
     assert ghost_is_faster(flat, PerRecordLoss(nn.CrossEntropyLoss()), data(1, 300, classes=3), 64)
-    assert not flat.gradient.any()
+    assert not flat.whole.any()
 
 
 def test_rows_that_would_not_fit_are_not_even_tried(monkeypatch):
