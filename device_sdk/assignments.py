@@ -101,7 +101,7 @@ class Assignments:
         """Hand out a task, or hand it out again. Afterwards it is released, given up, or kept for another try."""
         task = task_of(entry)
         ends = entry.accepted_at + task.deadline_seconds
-        left_seconds = ends - self._clock()
+        left_seconds = entry.left_seconds(task.deadline_seconds, self._clock())
         timetable = self._schedule.begin(min(left_seconds, self._gatekeeper.policy.limits.longest_task_seconds))
 
         def give_back(reason: Reason | None = None) -> None:

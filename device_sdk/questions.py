@@ -122,8 +122,8 @@ class Questions:
     def answer(self, entry: Round, question: Question, session: Session, abilities: Abilities) -> None:
         """Answer a question, new or begun before. Afterwards it is released, given up, or kept for another try."""
         ends = entry.accepted_at + question.deadline_seconds
-        longest_seconds = self._gate.keeper.policy.limits.longest_task_seconds
-        timetable = self._schedule.begin(min(ends - self._clock(), longest_seconds))
+        left_seconds = entry.left_seconds(question.deadline_seconds, self._clock())
+        timetable = self._schedule.begin(min(left_seconds, self._gate.keeper.policy.limits.longest_task_seconds))
         pause = self._pauses.for_work(timetable.work_seconds)
         try:
             mechanism = self._still_wanted(entry, question, abilities)

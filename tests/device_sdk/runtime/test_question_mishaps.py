@@ -116,7 +116,6 @@ def test_an_evaluation_that_outlasts_its_time_is_stopped_and_answered_for(ask, t
     asking = ask({**CHOICE, "deadline_seconds": 2.0})
     device = asking.federation.enrolled(tmp_path)
     run_until(device, asking.federation, answered(1), Evaluates(Pauses()))
-    assert device.status().rounds == {}
     with pytest.raises(EvaluationFailed, match="longer than it may"):
         device.close()
     assert asking.declines == []
