@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from device_sdk.outbox import Outbox
     from device_sdk.pauses import Pause, Pauses
     from device_sdk.round_record import Round
+    from device_sdk.trainers.errors import TrainingFailed
     from device_sdk.trainers.protocol import Mask, Weights
     from device_sdk.wire.channel import Channel, Session
     from device_sdk.wire.messages import CheckIn
@@ -102,7 +103,8 @@ class Assignments:
         task = task_of(entry)
         ends = entry.accepted_at + task.deadline_seconds
         left_seconds = entry.left_seconds(task.deadline_seconds, self._clock())
-        timetable = self._schedule.begin(min(left_seconds, self._gatekeeper.policy.limits.longest_task_seconds))
+        allowed_seconds = min(left_seconds, self._gatekeeper.policy.limits.longest_task_seconds)
+        timetable = self._schedule.begin(allowed_seconds, TRAINING)
 
         def give_back(reason: Reason | None = None) -> None:
             self._give_back(task, reason or Reason.APP, session, timetable)
@@ -130,7 +132,7 @@ class Assignments:
             between_batches=pause,
             hand_in=lambda data: self._hand_in(task, data, weights, pause, timetable),
             give_back=give_back,
-            failures=self._failures,
+            failed=lambda failure: self._failed(failure, timetable),
             is_stopped=lambda: pause.stopped,
         )
         yield held
@@ -156,6 +158,10 @@ class Assignments:
             raise TaskRefused(Reason.TOO_MANY_ATTEMPTS)
         self._gatekeeper.admit_again(task, abilities, booked=entry.booking is not None)
 
+    def _failed(self, failure: TrainingFailed, timetable: Timetable) -> None:
+        self._failures.note(failure)
+        timetable.as_usual()
+
     def _give_back(self, task: Task, reason: Reason, session: Session, timetable: Timetable) -> None:
         self.note(task.task, reason)
         self._kept.journal.give_up(task.task)
@@ -176,7 +182,7 @@ class Assignments:
         mechanism: Unfailing[Any] = Unfailing(
             mechanism_of(task),
             nothing=lambda: nothing_learned(task, weights),
-            failed=lambda error: self._failures.note(in_training(error)),
+            failed=lambda error: self._failed(in_training(error), timetable),
             is_stopped=lambda: pause.stopped,
         )
         request, noise = self._request(task), NoiseSource()

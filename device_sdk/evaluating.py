@@ -45,6 +45,8 @@ class _Looking(Generic[Look]):
     """Waits before every download but the first."""
     is_stopped: Callable[[], bool] = lambda: True
     """Whether a `TrainingStopped` is an order to this device; else it is a failure of the app."""
+    failed: Callable[[], None] = go_on
+    """Is called for every model that the app fails at."""
     failure: EvaluationFailed | None = None
     """What the app's code raised first. The answer does not show it: the app must be told in another way."""
     _has_downloaded: bool = False
@@ -62,6 +64,7 @@ class _Looking(Generic[Look]):
                 raise
             # One record may be the reason, and silence would tell of it.
             self.failure = self.failure or in_evaluation(error)
+            self.failed()
             return None
 
     def _weights(self, model: ModelReference) -> Weights:

@@ -123,7 +123,8 @@ class Questions:
         """Answer a question, new or begun before. Afterwards it is released, given up, or kept for another try."""
         ends = entry.accepted_at + question.deadline_seconds
         left_seconds = entry.left_seconds(question.deadline_seconds, self._clock())
-        timetable = self._schedule.begin(min(left_seconds, self._gate.keeper.policy.limits.longest_task_seconds))
+        allowed_seconds = min(left_seconds, self._gate.keeper.policy.limits.longest_task_seconds)
+        timetable = self._schedule.begin(allowed_seconds, question.kind.name)
         pause = self._pauses.for_work(timetable.work_seconds)
         try:
             mechanism = self._still_wanted(entry, question, abilities)
@@ -151,7 +152,7 @@ class Questions:
     def _looking(
         self, question: Question, abilities: Abilities, pause: Pause, timetable: Timetable
     ) -> Evaluating | Polling:
-        pacing = (pause, timetable.wait, lambda: pause.stopped)
+        pacing = (pause, timetable.wait, lambda: pause.stopped, timetable.as_usual)
         if question.choice_by is ChoiceBy.VOTES:
             return Polling(self._channel.download, record_losses_of(abilities), *pacing)
         return Evaluating(self._channel.download, evaluation_of(abilities), *pacing)

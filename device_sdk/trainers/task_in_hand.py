@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from device_sdk.failures import Failures, in_training, is_failure
+from device_sdk.failures import in_training, is_failure
 from device_sdk.trainers.errors import InvalidSettings, ModelMismatch, TrainerError
 from device_sdk.trainers.nothing_learned import nothing_learned
 from device_sdk.trainers.protocol import BetweenBatches, LocalUpdate, RecordLevelTrainer, TrainingSettings
@@ -23,6 +23,7 @@ from privacy.errors import MissingExtra, UnsupportedModel
 
 if TYPE_CHECKING:
     from device_sdk.policy import Reason
+    from device_sdk.trainers.errors import TrainingFailed
     from device_sdk.trainers.protocol import Mask, Trainer, Weights
     from device_sdk.wire.messages import LocalObjective, Task
 
@@ -61,7 +62,7 @@ class TaskInHand:
         between_batches: BetweenBatches,
         hand_in: Callable[[Any], None],
         give_back: Callable[[Reason | None], None],
-        failures: Failures | None = None,
+        failed: Callable[[TrainingFailed], None],
         is_stopped: Callable[[], bool] = lambda: True,
     ) -> None:
         self._task = task
@@ -71,7 +72,7 @@ class TaskInHand:
         self.between_batches = between_batches
         """To be called before every batch of a training loop: waits, or raises `TrainingStopped`."""
         self._hand_in, self._give_back = hand_in, give_back
-        self._failures, self._is_stopped = failures or Failures(), is_stopped
+        self._failed, self._is_stopped = failed, is_stopped
         self.is_over = False
 
     @property
@@ -118,7 +119,7 @@ class TaskInHand:
 
     def give_nothing(self, error: BaseException) -> None:
         """Answer as a device that has nothing to learn, and tell the app why."""
-        self._failures.note(in_training(error))
+        self._failed(in_training(error))
         self._finish(nothing_learned(self._task, self.weights))
 
     def _update_of(self, trainer: Trainer) -> Weights:

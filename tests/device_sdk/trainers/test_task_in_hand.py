@@ -71,7 +71,7 @@ class Desk:
             between_batches=lambda: None,
             hand_in=self.handed_in.append,
             give_back=self.give_back,
-            failures=self.failures,
+            failed=self.failures.note,
             is_stopped=lambda: False,
         )
 

@@ -10,12 +10,14 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from device_sdk.answer_schedule import Timetable
+from device_sdk.answer_schedule import AnswerSchedule, Timetable
 from device_sdk.trainers import Evaluation, LocalUpdate, TrainerError
+from device_sdk.wire.cancelling import Stop
 from tests.device_sdk.runtime.asking import MODELS
 from tests.hostile.device.witness import witnessed
 
@@ -95,18 +97,53 @@ def test_a_deadline_that_is_too_short_for_slow_records_is_answered_in_time_all_t
     assert 1.7 < slow[-1][1] < 2.0 + NEAR_SECONDS
 
 
-class Ticking:
-    """A clock that only waiting moves, and that may be stopped."""
+class FailsFromTheSecond(Takes):
+    """An app that trains for a while, and from the second round on fails at once."""
 
-    def __init__(self, stops=False):
-        self.now, self.stops = 100.0, stops
+    rounds = 0
+
+    def train(self, weights, settings, between_batches):
+        self.rounds += 1
+        if self.rounds > 1:
+            raise ValueError
+        return super().train(weights, settings, between_batches)
+
+
+def pauses_between_rounds(home):
+    """How long a device took that fails from the second round on, from one update to the next."""
+    with witnessed(home, rounds=3) as witness:
+        device = witness.federation.enrolled(home, schedule={"first_seconds": 0.25})
+        try:
+            witness.sees(device, FailsFromTheSecond(0.6), 3)
+        finally:
+            with suppress(TrainerError):
+                device.close()
+        timed = zip(witness.seen, witness.times, strict=True)
+        came = [at for sight, at in timed if sight[0] == "announce"]
+        return [later - earlier for earlier, later in pairwise(came)]
+
+
+def test_a_round_that_fails_takes_as_long_as_the_ones_before(tmp_path):
+    assert all(1.0 <= pause < 1.0 + NEAR_SECONDS for pause in pauses_between_rounds(tmp_path / "home"))
+
+
+def test_a_failure_that_is_told_when_it_happens_is_seen(tmp_path, monkeypatch):
+    """The broken twin: what fails leaves at the first tick."""
+    monkeypatch.setattr(Timetable, "as_usual", lambda self: None)
+    assert min(pauses_between_rounds(tmp_path / "home")) < 1.0
+
+
+class Ticking(Stop):
+    """A clock that only waiting moves; nobody sets it."""
+
+    now = 100.0
 
     def __call__(self):
         return self.now
 
-    def wait(self, seconds):
-        self.now += seconds
-        return self.stops
+    def wait(self, timeout_seconds=None):
+        self.now += timeout_seconds
+        return False
 
 
 @pytest.mark.parametrize(
@@ -115,10 +152,22 @@ class Ticking:
 )
 def test_an_answer_leaves_at_the_first_tick_that_its_work_allows(took, left_after):
     clock = Ticking()
-    timetable = Timetable(0.25, 100.0, clock, clock)
+    timetable = AnswerSchedule(0.25, clock, clock).begin(100.0)
     clock.now += took
     timetable.wait()
     assert clock.now - 100.0 == pytest.approx(left_after)
+
+
+def test_what_fails_at_once_leaves_as_late_as_what_went_well():
+    clock = Ticking()
+    schedule = AnswerSchedule(0.25, clock, clock)
+    for took, has_failed, left_after in ((3.0, False, 4.0), (0.1, True, 4.0), (5.0, True, 8.0), (0.1, False, 0.25)):
+        timetable, came = schedule.begin(100.0, "training"), clock.now
+        clock.now += took
+        if has_failed:
+            timetable.as_usual()
+        timetable.wait()
+        assert clock.now - came == pytest.approx(left_after)
 
 
 def test_waiting_ends_at_once_when_the_device_is_told_to_stop(tmp_path):

@@ -15,6 +15,7 @@ from torch import nn
 
 from device_sdk.failures import Failures
 from device_sdk.trainers import Evaluation, NumpyTrainer, TorchTrainer, TrainerError, TrainingStopped
+from device_sdk.trainers.protocol import go_on
 from device_sdk.trainers.task_in_hand import TaskInHand
 from device_sdk.wire.messages import ChoiceBy, LocalObjective, QuestionKind
 from privacy import PrivacyBudget, PrivacyUnit
@@ -62,21 +63,21 @@ class Odd(NumpyTrainer):
         super().__init__(INPUTS, LABELS)
         self._way, self._late = way, late
 
-    def train(self, weights, settings, between_batches):
+    def train(self, weights, settings, between_batches=go_on):
         between_batches()
         return self._way(weights)
 
-    def training_data(self, weights, between_batches):
+    def training_data(self, weights, between_batches=go_on):
         if self._late:  # inside the mechanism, after the spend was made
             data = super().training_data(weights, between_batches)
             object.__setattr__(data, "factors", self._way)
             return data
         return self._way(weights)
 
-    def evaluate(self, weights, between_batches):
+    def evaluate(self, weights, between_batches=go_on):
         return self._way(weights)
 
-    def record_losses(self, weights, between_batches):
+    def record_losses(self, weights, between_batches=go_on):
         return self._way(weights)
 
 
