@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from device_sdk.errors import DeviceError
     from device_sdk.policy import Policy
     from device_sdk.question_policy import QuestionPolicy
+    from device_sdk.task_limits import TaskLimits
     from device_sdk.trainers.protocol import Evaluation, LocalUpdate, Trainer, TrainingSettings
     from device_sdk.trainers.task_in_hand import TaskInHand
     from privacy.budget import PrivacyBudget, PrivacyUnit
@@ -39,6 +40,7 @@ _HOMES = {
     "PrivacyUnit": "privacy.budget",
     "QuestionPolicy": "device_sdk.question_policy",
     "TaskInHand": "device_sdk.trainers.task_in_hand",
+    "TaskLimits": "device_sdk.task_limits",
     "Trainer": "device_sdk.trainers.protocol",
     "TrainingSettings": "device_sdk.trainers.protocol",
 }
@@ -60,6 +62,7 @@ __all__ = [
     "PrivacyUnit",
     "QuestionPolicy",
     "TaskInHand",
+    "TaskLimits",
     "Trainer",
     "TrainingSettings",
 ]

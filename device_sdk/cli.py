@@ -110,14 +110,15 @@ def run(state: Path, trainer: str, rounds: int | None, for_seconds: float | None
 
     Ends with Ctrl-C, after --rounds updates or after --for-seconds; what is under way is taken up by the next run.
 
-    Exits with 0 when it ended so, with 1 if the server or the device's own state forbids going on.
+    Exits with 0 when it ended so, with 1 if the server or the device's own state forbids going on, or if the trainer
+    has failed meanwhile: the server cannot tell, so it is told at the end.
     """
     if verbose:
         show_events(sys.stderr)
     made = _trainer(trainer)
     with _opened(_known(state)) as opened:
         sent = opened.run(made, rounds=rounds, timeout_seconds=for_seconds)
-    click.echo(f"sent {sent} {'update' if sent == 1 else 'updates'}")
+        click.echo(f"sent {sent} {'update' if sent == 1 else 'updates'}")
 
 
 @device.command()

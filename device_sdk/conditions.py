@@ -73,6 +73,8 @@ class TrainingGate:
         self._next_question = -math.inf
         self._held = threading.Event()
         self._wake = threading.Event()
+        self.overran = False
+        """Whether training was stopped because its own work took too long; a condition was not what it waited for."""
 
     def hold(self) -> None:
         """Pause before the next batch, until `release`; from any thread."""
@@ -84,6 +86,7 @@ class TrainingGate:
         self._wake.set()
 
     def __call__(self) -> None:
+        self.overran = self._clock() >= self._ends and not self._stop.is_set()
         self._check_stopped()
         missing = self._missing()
         if not missing:
@@ -121,7 +124,7 @@ class TrainingGate:
         if self._stop.is_set():
             _stop_for("cancelled", "training was cancelled")
         if self._clock() >= self._ends:
-            _stop_for("deadline", "the deadline of the task has passed")
+            _stop_for("deadline", "the time for the task is over")
 
 
 def _stop_for(reason: str, sentence: str) -> NoReturn:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import tomllib
 import types
 import typing
@@ -31,6 +32,7 @@ from device_sdk.affinity import Exploration
 from device_sdk.errors import InvalidConfig
 from device_sdk.events import emit
 from device_sdk.question_policy import QuestionPolicy
+from device_sdk.task_limits import TaskLimits
 from privacy.budget import PrivacyBudget
 from privacy.errors import InvalidTerms
 
@@ -103,6 +105,17 @@ class RoundSettings:
 
 
 @dataclass(frozen=True)
+class ScheduleSettings:
+    """When answers leave; see `device_sdk.answer_schedule`."""
+
+    first_seconds: float = 0.25
+    """The first moment at which an answer leaves after its task came; it doubles from there. 0: when it is done."""
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.first_seconds < math.inf, "first_seconds is not negative")
+
+
+@dataclass(frozen=True)
 class DeviceConfig:
     """Everything an app or a person can set."""
 
@@ -114,6 +127,8 @@ class DeviceConfig:
     conditions: ConditionSettings = field(default_factory=ConditionSettings)
     exploration: Exploration = field(default_factory=Exploration)
     rounds: RoundSettings = field(default_factory=RoundSettings)
+    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
+    limits: TaskLimits = field(default_factory=TaskLimits)
     questions: QuestionPolicy = field(default_factory=QuestionPolicy)
 
     def __post_init__(self) -> None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 from device_sdk.conditions import Conditions
 from device_sdk.config import DeviceConfig
 from device_sdk.errors import AlreadyEnrolled, NotEnrolled
+from device_sdk.failures import Failures
 from device_sdk.identity import Identity, Standing, ledger_keys
 from device_sdk.kept import Kept
 from device_sdk.policy import Abilities, Policy
@@ -72,6 +73,7 @@ class Device:
     ) -> None:
         self._config, self._vault, self._ledger = config, vault, ledger
         self._policy, self._conditions = policy, conditions
+        self._failures = Failures()
         self._calls: dict[Stop, int] = {}
         """What is under way, and in which thread."""
         self._changed = threading.Condition()
@@ -111,7 +113,9 @@ class Device:
         except BaseException:
             vault.close()
             raise
-        policy = policy or Policy(most_model_bytes=config.rounds.most_model_bytes, questions=config.questions)
+        policy = policy or Policy(
+            most_model_bytes=config.rounds.most_model_bytes, limits=config.limits, questions=config.questions
+        )
         conditions = conditions or Conditions(least_battery_level=config.conditions.least_battery_level)
         return cls(config, vault, ledger, policy, conditions)
 
@@ -152,7 +156,7 @@ class Device:
         from privacy.mechanisms import LabelHistogram
 
         mechanism = LabelHistogram(num_labels, epsilon, self._config.budget.relation)
-        return self._share(mechanism, labels, subject, timeout_seconds)
+        return self._share(mechanism, labels, (), subject, timeout_seconds)
 
     def share_feature_histogram(
         self,
@@ -169,12 +173,15 @@ class Device:
         timeout_seconds: float | None = None,
     ) -> bool:
         """The same for one table of labels by bins, in which every record has `features_per_record` values."""
+        import numpy as np
+
         from privacy.mechanisms import FeatureHistogram
 
         mechanism = FeatureHistogram(
             num_labels, num_bins, features_per_record, epsilon, low, high, self._config.budget.relation
         )
-        return self._share(mechanism, (features, labels), subject, timeout_seconds)
+        no_records = (np.empty((0, features_per_record)), np.empty(0, np.int64))
+        return self._share(mechanism, (features, labels), no_records, subject, timeout_seconds)
 
     def tasks(
         self,
@@ -197,7 +204,8 @@ class Device:
     def run(self, trainer: Trainer, *, rounds: int | None = None, timeout_seconds: float | None = None) -> int:
         """Take part with `trainer`, until stopped, for a time or some rounds; returns how many updates were sent.
 
-        A trainer that is an `Evaluator` also answers questions about models, as far as the policy allows.
+        A trainer that is an `Evaluator` also answers questions about models, as far as the policy allows. What the
+        app's own code or data do wrong does not end the run, for the server would notice: see `failures`.
         """
         with self._runtime(timeout_seconds) as runtime:
             return runtime.run(trainer, rounds)
@@ -255,8 +263,25 @@ class Device:
         with self._calling(None):
             self._vault.rotate()
 
+    @property
+    def failures(self) -> Counter[str]:
+        """What the app's own code or data did wrong while this device was open, by the name of the error, how often.
+
+        The server cannot tell; `close` raises the first of them.
+        """
+        return self._failures.counts
+
     def close(self) -> None:
-        """Stop what is under way, wait until it has ended, and let go of the files; closing twice is harmless."""
+        """Stop what is under way, wait until it has ended, and let go of the files; closing twice is harmless.
+
+        Then the app hears of its own `failures`: the first is raised, once, with its cause.
+        """
+        self._let_go()
+        failure = self._failures.untold()
+        if failure is not None:
+            raise failure
+
+    def _let_go(self) -> None:
         self.stop()
         here = threading.get_ident()
         with self._changed:
@@ -267,15 +292,23 @@ class Device:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if error is None:
+            self.close()
+            return
+        self._let_go()
+        failure = self._failures.untold()
+        if failure is not None:
+            error.add_note(f"the app's own code or data had failed before: {failure}")  # which must not hide the error
 
     def _identity(self) -> Identity:
         return Identity.of(self._vault, self._config.server)
 
-    def _share(self, mechanism: Mechanism[Any], data: object, subject: str, timeout_seconds: float | None) -> bool:
+    def _share(
+        self, mechanism: Mechanism[Any], data: object, nothing: object, subject: str, timeout_seconds: float | None
+    ) -> bool:
         with self._runtime(timeout_seconds) as runtime:
-            return runtime.share(mechanism, data, subject)
+            return runtime.share(mechanism, data, subject, nothing)
 
     def _say_goodbye(self, identity: Identity, stop: Stop) -> None:
         with self._channel(identity, stop) as channel, channel.attend(_GOODBYE_SECONDS) as session:
@@ -297,7 +330,15 @@ class Device:
                 raise NotEnrolled(f"this device is not enrolled at {self._config.server}; enrol it; nothing was sent")
             kept = Kept.of(self._vault, self._ledger, self._config.server)
             with self._channel(kept.identity, stop) as channel:
-                yield Runtime(kept, channel, self._config, policy=self._policy, conditions=self._conditions, stop=stop)
+                yield Runtime(
+                    kept,
+                    channel,
+                    self._config,
+                    policy=self._policy,
+                    conditions=self._conditions,
+                    stop=stop,
+                    failures=self._failures,
+                )
 
     @contextmanager
     def _calling(self, timeout_seconds: float | None, given: Stop | None = None) -> Iterator[Stop]:

@@ -1,6 +1,8 @@
 """Looks at models on the app's records, one model in memory at a time, and never tells whether that went well.
 
-`Evaluating` finds how each model does on all records, `Polling` which one each record votes for.
+`Evaluating` finds how each model does on all records, `Polling` which one each record votes for. Every model of a
+question is downloaded, whatever the ones before it came to, and on a schedule: when a device asks for the next model
+would tell how long it took over the last.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from device_sdk.ballot import Ballot
+from device_sdk.failures import in_evaluation, is_failure
 from device_sdk.policy import Reason, TaskRefused
 from device_sdk.trainers.errors import EvaluationFailed, InvalidSettings, ModelMismatch
-from device_sdk.trainers.protocol import Evaluate, Evaluation, RecordLosses
+from device_sdk.trainers.protocol import Evaluate, Evaluation, RecordLosses, go_on
 from device_sdk.wire.errors import MalformedMessage, PayloadMismatch, Refused
 from device_sdk.wire.messages import ErrorCode
 from device_sdk.wire.tensors import read_model
@@ -38,23 +41,36 @@ class _Looking(Generic[Look]):
     download: Callable[[Blob], memoryview]
     look: Look
     between_batches: BetweenBatches
+    next_tick: Callable[[], None] = go_on
+    """Waits before every download but the first."""
+    is_stopped: Callable[[], bool] = lambda: True
+    """Whether a `TrainingStopped` is an order to this device; else it is a failure of the app."""
+    failed: Callable[[], None] = go_on
+    """Is called for every model that the app fails at."""
     failure: EvaluationFailed | None = None
-    """What the app's code raised. The answer does not show it: the app must be told in another way."""
+    """What the app's code raised first. The answer does not show it: the app must be told in another way."""
+    _has_downloaded: bool = False
 
     def _seen(self, model: ModelReference, seen: Callable[[Weights], Found]) -> Found | None:
         """What an app finds in a model; none if it fails."""
-        self.between_batches()
         weights = self._weights(model)
         try:
+            self.between_batches()
             return seen(weights)
         except (ModelMismatch, InvalidSettings) as error:
             raise TaskRefused(Reason.MODEL) from error  # follows from the question alone
-        except Exception as error:
+        except BaseException as error:
+            if not is_failure(error, is_stopped=self.is_stopped()):
+                raise
             # One record may be the reason, and silence would tell of it.
-            self.failure = _told(error)
+            self.failure = self.failure or in_evaluation(error)
+            self.failed()
             return None
 
     def _weights(self, model: ModelReference) -> Weights:
+        if self._has_downloaded:
+            self.next_tick()
+        self._has_downloaded = True
         try:
             return read_model(self.download(model.blob), model.tensors)
         except (PayloadMismatch, MalformedMessage) as error:
@@ -103,13 +119,3 @@ class Polling(_Looking[RecordLosses]):
             raise EvaluationFailed("the losses are not one for each record; nothing was counted")
         ballot.cast(choice, losses)
         return ballot
-
-
-def _told(error: Exception) -> EvaluationFailed:
-    failure = EvaluationFailed(
-        f"evaluating a model raised {type(error).__name__}; the server was answered as if the model were useless, or "
-        "by chance alone, so that it cannot tell; mend the evaluation before the next question, for every answer is "
-        "paid for"
-    )
-    failure.__cause__ = error
-    return failure

@@ -24,6 +24,7 @@ EVENTS: Mapping[str, tuple[int, frozenset[str]]] = MappingProxyType(
     {
         "affinity_forgotten": (_WARNING, frozenset({"cohorts"})),
         "affinity_unreadable": (_WARNING, frozenset({"error"})),
+        "app_failed": (_WARNING, frozenset({"failure", "error"})),
         "certificate_stored": (_INFO, frozenset({"server", "expires"})),
         "condition_failed": (_WARNING, frozenset({"condition", "error"})),
         "declined": (_INFO, frozenset({"name", "reason"})),
@@ -67,7 +68,9 @@ def emit(event: str, /, **fields: Field) -> None:
 
 def error_name(error: BaseException) -> str:
     """How an error stands in an event: by its type alone."""
-    return type(error).__name__
+    name = type(error).__name__
+    # Whoever makes a type by hand may name it as they like, and an event must not fail for it.
+    return name if name.isprintable() and len(name) <= _LONGEST_FIELD else "unnamed"
 
 
 class EventFormatter(logging.Formatter):

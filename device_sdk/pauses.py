@@ -23,11 +23,11 @@ class Pauses:
     renewal: Renewal
     stop: Stop
 
-    def for_work(self, deadline_seconds: float) -> Pause:
+    def for_work(self, work_seconds: float) -> Pause:
         gate = TrainingGate(
             self.conditions,
             self.stop,
-            deadline_seconds=deadline_seconds,
+            deadline_seconds=work_seconds,
             ask_every_seconds=self.settings.ask_every_seconds,
             patience_seconds=self.settings.patience_seconds,
         )
@@ -40,6 +40,9 @@ class Pause:
     def __init__(self, gate: TrainingGate, renewal: Renewal) -> None:
         self._gate, self._renewal = gate, renewal
         self.stopped = False
+        """Whether the device was told to stop: by the app, or by a condition that did not come to hold in time."""
+        self.overran = False
+        """Whether the work took longer than it may. That depends on data, so the server must not notice."""
         self.error: Exception | None = None
         """What went wrong here; it is the device's own affair, and not to be taken for the trainer's."""
 
@@ -48,7 +51,8 @@ class Pause:
             self._gate()
             self._renewal.renew_if_due()
         except TrainingStopped:
-            self.stopped = True
+            self.overran = self._gate.overran
+            self.stopped = not self.overran
             raise
         except Exception as error:
             self.stopped, self.error = True, error

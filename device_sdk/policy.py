@@ -1,8 +1,9 @@
 """What a device refuses, whatever the server asks. Every refusal has a reason that stays on the device.
 
-A task is looked at before anything is downloaded, booked or read. The server only hears `DeclineReason`, which
-follows from the task and from what the app decided beforehand, never from data. The ledger has the last word
-about the budget: it books, or refuses, when the update is there.
+A task is looked at before anything is downloaded, booked or read. The server only hears `DeclineReason`. "Terms" and
+"model" follow from the task, from what the app decided beforehand, and from what this very server has been given;
+never from data, and never from what was spent elsewhere. What the rest of the budget forbids is heard as "not now", as
+if the device were not charging. The ledger has the last word: it books, or refuses, when the update is there.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from device_sdk.errors import DeviceError
 from device_sdk.question_policy import QuestionPolicy
+from device_sdk.tally import Taken
+from device_sdk.task_limits import TaskLimits
 from device_sdk.trainers.errors import TrainerError
 from device_sdk.trainers.protocol import (
     Evaluate,
@@ -48,6 +51,8 @@ if TYPE_CHECKING:
     from privacy.tensor_shapes import Shapes
 
 
+TRAINING = "training"
+"""What a task's request is for, in the ledger and in the tally."""
 MOST_WIDTH_BYTES = 8
 """The widest coordinate that the wire carries."""
 
@@ -67,7 +72,13 @@ class Reason(StrEnum):
     CLIP_NORM = "its clip norm is not the agreed one"
     NOISE = "its noise is not the agreed one"
     OTHER_TERMS = "its privacy terms are not the agreed ones"
+    MUCH_NOISE = "its noise is larger than allowed, so that it would cost next to nothing"
+    FINE_GRID = "its grid is finer than allowed"
+    WORK = "it asks for more steps or more time than a task may take"
+    MANY_TODAY = "this server has given as many of them today as it may"
+    MANY = "this server has given as many of them as it may"
     ROUND_COST = "it costs more than a round may"
+    WHOLE_BUDGET = "it costs more than the whole budget"
     BUDGET = "it costs more than is left of the budget"
     NO_SHARE = "the budget has no part for hiding records one by one: it was made without training='record'"
     KIND = "this app does not answer such questions"
@@ -80,6 +91,7 @@ class Reason(StrEnum):
     TOO_MANY_ATTEMPTS = "it was begun too often without an end"
     UNASKED = "it came without a check-in"
     CONDITIONS = "the conditions for taking part do not hold"
+    UNANSWERABLE = "its mechanism fails, whatever the data"
     APP = "the app declined it"
 
 
@@ -92,6 +104,10 @@ _HEARD = {
     Reason.NO_EVALUATION: DeclineReason.MODEL,
     Reason.NO_VOTES: DeclineReason.MODEL,
     Reason.ONE_MODEL: DeclineReason.MODEL,
+    # What was spent, here or elsewhere, is the device's own affair.
+    Reason.BUDGET: DeclineReason.NOT_NOW,
+    Reason.ANSWERS_COST: DeclineReason.NOT_NOW,
+    Reason.UNANSWERABLE: DeclineReason.NOT_NOW,
     Reason.LATE: DeclineReason.NOT_NOW,
     Reason.TOO_MANY_ATTEMPTS: DeclineReason.NOT_NOW,
     Reason.UNASKED: DeclineReason.NOT_NOW,
@@ -125,6 +141,7 @@ class Policy:
     epsilon_per_round: float | None = None
     """The most that one update may cost, at the budget's δ."""
     most_model_bytes: int = 1 << 30
+    limits: TaskLimits = field(default_factory=TaskLimits)
     questions: QuestionPolicy = field(default_factory=QuestionPolicy)
 
     def __post_init__(self) -> None:
@@ -167,6 +184,8 @@ class Gatekeeper:
     ledger: Ledger
     is_known: Callable[[str], bool]
     """Whether a task was taken before."""
+    taken: Callable[[str], Taken] = lambda purpose: Taken()  # noqa: ARG005
+    """How many this server has given, by purpose."""
 
     def admit(self, task: Task, abilities: Abilities) -> UpdateMechanism:
         """The mechanism that will noise the update of a task that may be done; `TaskRefused` for any other."""
@@ -174,13 +193,24 @@ class Gatekeeper:
             raise TaskRefused(Reason.ANOTHER_DEVICE)
         if self.is_known(task.task):
             raise TaskRefused(Reason.REPLAYED)
+        limits = self.policy.limits
+        self.check_number(TRAINING, limits.most_tasks_per_day, limits.most_tasks)
         return self.admit_again(task, abilities, booked=False)
+
+    def check_number(self, purpose: str, most_per_day: int, most: int) -> None:
+        """Refuse one more than this server may give."""
+        taken = self.taken(purpose)
+        if taken.in_all >= most:
+            raise TaskRefused(Reason.MANY)
+        if taken.today >= most_per_day:
+            raise TaskRefused(Reason.MANY_TODAY)
 
     def admit_again(self, task: Task, abilities: Abilities, *, booked: bool) -> UpdateMechanism:
         """The same for a task that was admitted before, perhaps by another version of the app; `booked` is paid for."""
         check_model(task.model, self.policy, abilities)
         _check_mask(task)
         _check_unit(task, self.policy, abilities)
+        _check_limits(task, self.policy.limits)
         try:
             mechanism = mechanism_of(task)
         except InvalidTerms as error:
@@ -200,21 +230,27 @@ class Gatekeeper:
             raise TaskRefused(Reason.ROUND_COST)
         if cost.sampled is not None and not budget.renyi_share:
             raise TaskRefused(Reason.NO_SHARE)
-        if not fits(cost, self.ledger, self.server):
-            raise TaskRefused(Reason.BUDGET)
+        check_budget(cost, self.ledger, self.server)
 
 
-def fits(cost: PrivacyCost, ledger: Ledger, server: str) -> bool:
-    """Whether the ledger would book this cost now; it decides anew when it does."""
+def check_budget(cost: PrivacyCost, ledger: Ledger, server: str) -> None:
+    """Refuse what the ledger would not book now; it decides anew when it does.
+
+    That something is more than the whole budget follows from the app's settings; that it is more than what is left
+    follows from what other servers were given, and is heard as "not now".
+    """
     status = ledger.status()
     try:
         spend = spend_of(cost, status.limits)
-    except (BudgetExhausted, InvalidTerms):
-        return False
+    except (BudgetExhausted, InvalidTerms) as error:
+        raise TaskRefused(Reason.WHOLE_BUDGET) from error
+    if not spend.fits(status.limits):
+        raise TaskRefused(Reason.WHOLE_BUDGET)
     if not (status.spent + spend).fits(status.limits):
-        return False
+        raise TaskRefused(Reason.BUDGET)
     quota, used = status.quotas.get(server), status.spent_by_server.get(server)
-    return quota is None or (spend if used is None else used + spend).fits(shared(status.limits, quota))
+    if quota is not None and not (spend if used is None else used + spend).fits(shared(status.limits, quota)):
+        raise TaskRefused(Reason.BUDGET)
 
 
 def check_model(model: ModelReference, policy: Policy, abilities: Abilities) -> None:
@@ -247,6 +283,24 @@ def _check_unit(task: Task, policy: Policy, abilities: Abilities) -> None:
         raise TaskRefused(Reason.AMPLIFICATION)
     if task.objective.mask is not None:
         raise TaskRefused(Reason.OBJECTIVE)
+
+
+def _check_limits(task: Task, limits: TaskLimits) -> None:
+    is_record = is_record_level(task)
+    most_noise = limits.most_record_noise if is_record else limits.most_device_noise
+    if as_written(task.privacy.noise_multiplier, "noise") > as_written(most_noise, "most noise"):
+        raise TaskRefused(Reason.MUCH_NOISE)
+    if task.privacy.grid_bits > (limits.most_record_grid_bits if is_record else limits.most_device_grid_bits):
+        raise TaskRefused(Reason.FINE_GRID)
+    if (task.objective.steps or 0) > limits.most_steps or (task.objective.epochs or 0) > limits.most_epochs:
+        raise TaskRefused(Reason.WORK)
+    check_deadline(task.deadline_seconds, limits)
+
+
+def check_deadline(deadline_seconds: float, limits: TaskLimits) -> None:
+    """Refuse what may keep a device busy for longer than the app wants."""
+    if deadline_seconds > limits.longest_deadline_seconds:
+        raise TaskRefused(Reason.WORK)
 
 
 def _check_agreed(terms: PrivacyTerms, policy: Policy) -> None:

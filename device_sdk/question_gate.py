@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from device_sdk.policy import Reason, TaskRefused, check_model, fits
+from device_sdk.policy import Reason, TaskRefused, check_budget, check_deadline, check_model
 from device_sdk.wire.messages import ChoiceBy, QuestionKind
 from device_sdk.wire.question_terms import AnswerMechanism, mechanism_of
 from privacy.budget import MICRO, PrivacyUnit, rounded_down
@@ -35,12 +35,15 @@ class QuestionGate:
             raise TaskRefused(Reason.ANOTHER_DEVICE)
         if self.keeper.is_known(question.question):
             raise TaskRefused(Reason.REPLAYED)
+        policy = self.keeper.policy.questions
+        self.keeper.check_number(PURPOSE, policy.most_answers_per_day, policy.most_answers)
         return self.admit_again(question, abilities, booked=False)
 
     def admit_again(self, question: Question, abilities: Abilities, *, booked: bool) -> AnswerMechanism:
         """The same for a question that was admitted before, perhaps by another version of the app."""
         if not self._answers(question.kind):
             raise TaskRefused(Reason.KIND)
+        check_deadline(question.deadline_seconds, self.keeper.policy.limits)
         self._check_models(question, abilities)
         try:
             mechanism = mechanism_of(question, self.keeper.ledger.budget.relation)
@@ -88,8 +91,7 @@ class QuestionGate:
             raise TaskRefused(Reason.ANSWER_COST)
         if policy.epsilon_in_all is not None and asked + _booked(ledger) > _micro(policy.epsilon_in_all):
             raise TaskRefused(Reason.ANSWERS_COST)
-        if not fits(cost, ledger, self.keeper.server):
-            raise TaskRefused(Reason.BUDGET)
+        check_budget(cost, ledger, self.keeper.server)
 
 
 def evaluation_of(abilities: Abilities) -> Evaluate:

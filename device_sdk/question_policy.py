@@ -28,9 +28,13 @@ class QuestionPolicy:
     """The most for all answers of a ledger, to whomever; None: what the budget has left."""
     most_download_bytes: int = 1 << 30
     """For the models of one question together; they are in memory one at a time."""
+    most_answers_per_day: int = 10_000
+    most_answers: int = 100_000
+    """For one server, as long as the device stays enrolled there."""
 
     def __post_init__(self) -> None:
         for name in ("epsilon_per_answer", "epsilon_in_all"):
             if getattr(self, name) is not None:
                 positive(getattr(self, name), name)
-        positive(self.most_download_bytes, "most_download_bytes")
+        for name in ("most_download_bytes", "most_answers_per_day", "most_answers"):
+            positive(getattr(self, name), name)

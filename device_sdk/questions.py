@@ -3,7 +3,7 @@
     question -> (policy) accept -> evaluate model after model -> book -> noise, store -> upload
 
 It is the path of a round, in the same journal, and can be taken up again at every arrow: one spend, one answer, the
-same bytes. On the wire the answer is a summary, and the outbox sends it like one.
+same bytes. On the wire the answer is a summary, and the outbox sends it like one, on a schedule as updates are sent.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from device_sdk.errors import OutOfOrder
 from device_sdk.evaluating import Evaluating, Polling
+from device_sdk.failures import Failures, in_evaluation
 from device_sdk.outbox import summary_order
 from device_sdk.policy import Reason, TaskRefused
 from device_sdk.question_gate import PURPOSE, QuestionGate, evaluation_of, record_losses_of
 from device_sdk.round_record import UNFINISHED, Kind
 from device_sdk.trainers.errors import TrainingStopped
+from device_sdk.unfailing import Unfailing
 from device_sdk.wire.codec import decode, encode
 from device_sdk.wire.errors import Cancelled, ConnectionLost
-from device_sdk.wire.messages import ChoiceBy, Decline, DeclineReason, Question, QuestionKind
+from device_sdk.wire.messages import ChoiceBy, Decline, Question, QuestionKind
 from privacy.canonical import canonical, parse
 from privacy.errors import BudgetExhausted
 from privacy.randomness import NoiseSource
@@ -30,6 +32,7 @@ from privacy.release import Request
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from device_sdk.answer_schedule import AnswerSchedule, Timetable
     from device_sdk.conditions import Conditions
     from device_sdk.config import DeviceConfig
     from device_sdk.kept import Kept
@@ -37,11 +40,9 @@ if TYPE_CHECKING:
     from device_sdk.pauses import Pause, Pauses
     from device_sdk.policy import Abilities
     from device_sdk.round_record import Round
-    from device_sdk.trainers.errors import EvaluationFailed
     from device_sdk.trainers.protocol import Evaluation
     from device_sdk.wire.channel import Channel, Session
     from device_sdk.wire.question_terms import AnswerMechanism
-    from privacy.release import Mechanism
 
 
 def order_of(question: Question, mechanism: AnswerMechanism) -> bytes:
@@ -67,13 +68,6 @@ def private_answer(question: Question, evaluations: Sequence[Evaluation]) -> int
             return evaluations[0].loss
 
 
-def _found(question: Question, looking: Evaluating | Polling) -> int | float | list[int]:
-    """What the mechanism is to noise: the votes, or one number."""
-    if isinstance(looking, Polling):
-        return looking.of(question.models)
-    return private_answer(question, looking.of(question.models))
-
-
 class Questions:
     """The questions of one device."""
 
@@ -87,12 +81,15 @@ class Questions:
         conditions: Conditions,
         outbox: Outbox,
         pauses: Pauses,
+        schedule: AnswerSchedule,
+        failures: Failures,
         note: Callable[[str, Reason], None],
         clock: Callable[[], float],
     ) -> None:
         self._kept, self._channel, self._config = kept, channel, config
         self._gate, self._conditions, self._outbox = gate, conditions, outbox
         self._pauses, self._note, self._clock = pauses, note, clock
+        self._schedule, self._failures = schedule, failures
 
     def unanswered(self) -> list[tuple[Round, Question]]:
         """Questions that were taken and have no answer yet."""
@@ -103,45 +100,47 @@ class Questions:
         """The round of a question that will be answered; none if it was declined, or is being answered already."""
         if any(entry.task == question.question for entry, _ in self.unanswered()):
             return None  # asked again by a server that has not heard of us yet
+        timetable = self._schedule.begin(question.deadline_seconds)
         try:
-            mechanism = self._gate.admit(question, abilities)
+            return self._accepted(question, abilities)
         except TaskRefused as refusal:
             self._note(question.question, refusal.reason)
+            timetable.wait()  # however long it took to find out
             session.decline(Decline(question.question, refusal.heard))
             return None
+
+    def _accepted(self, question: Question, abilities: Abilities) -> Round:
+        mechanism = self._gate.admit(question, abilities)
         if self._conditions.missing():
-            self._note(question.question, Reason.CONDITIONS)
-            session.decline(Decline(question.question, DeclineReason.NOT_NOW))
-            return None
+            raise TaskRefused(Reason.CONDITIONS)
         order, request = order_of(question, mechanism), self._request(question)
         try:
             return self._kept.journal.accept(question.question, Kind.SUMMARY, order, mechanism, request)
-        except OutOfOrder:  # the journal has forgotten it, and the ledger has not
-            self._note(question.question, Reason.REPLAYED)
-            session.decline(Decline(question.question, TaskRefused(Reason.REPLAYED).heard))
-            return None
+        except OutOfOrder as error:  # the journal has forgotten it, and the ledger has not
+            raise TaskRefused(Reason.REPLAYED) from error
 
     def answer(self, entry: Round, question: Question, session: Session, abilities: Abilities) -> None:
-        """Answer a question, new or begun before. Afterwards it is released, given up, or kept for another try.
-
-        `EvaluationFailed` comes when the answer is stored, and sent if there is a connection.
-        """
+        """Answer a question, new or begun before. Afterwards it is released, given up, or kept for another try."""
         ends = entry.accepted_at + question.deadline_seconds
-        pause = self._pauses.for_work(ends - self._clock())
+        left_seconds = entry.left_seconds(question.deadline_seconds, self._clock())
+        allowed_seconds = min(left_seconds, self._gate.keeper.policy.limits.longest_task_seconds)
+        timetable = self._schedule.begin(allowed_seconds, question.kind.name)
+        pause = self._pauses.for_work(timetable.work_seconds)
         try:
             mechanism = self._still_wanted(entry, question, abilities)
-            looking = self._looking(question, abilities, pause)
+            looking = self._looking(question, abilities, pause, timetable)
             self._kept.journal.attempt(question.question)
-            self._release(question, mechanism, _found(question, looking))
+            self._release(question, mechanism, self._found(question, looking))
         except TaskRefused as refusal:
-            self._give_back(question, refusal.reason, session)
+            self._give_back(question, refusal, session, timetable)
         except TrainingStopped:
             if pause.error is not None:
                 raise pause.error from None
             if self._clock() >= ends:
-                self._give_back(question, Reason.LATE, session)
+                self._give_back(question, TaskRefused(Reason.LATE), session, timetable)
         else:
-            self._send(looking.failure)
+            timetable.wait()
+            self._outbox.send()
 
     def _still_wanted(self, entry: Round, question: Question, abilities: Abilities) -> AnswerMechanism:
         if self._clock() >= entry.accepted_at + question.deadline_seconds:
@@ -150,16 +149,34 @@ class Questions:
             raise TaskRefused(Reason.TOO_MANY_ATTEMPTS)
         return self._gate.admit_again(question, abilities, booked=entry.booking is not None)
 
-    def _looking(self, question: Question, abilities: Abilities, pause: Pause) -> Evaluating | Polling:
+    def _looking(
+        self, question: Question, abilities: Abilities, pause: Pause, timetable: Timetable
+    ) -> Evaluating | Polling:
+        pacing = (pause, timetable.wait, lambda: pause.stopped, timetable.as_usual)
         if question.choice_by is ChoiceBy.VOTES:
-            return Polling(self._channel.download, record_losses_of(abilities), pause)
-        return Evaluating(self._channel.download, evaluation_of(abilities), pause)
+            return Polling(self._channel.download, record_losses_of(abilities), *pacing)
+        return Evaluating(self._channel.download, evaluation_of(abilities), *pacing)
 
-    def _release(self, question: Question, mechanism: Mechanism[Any], answer: int | float | list[int]) -> None:
+    def _found(self, question: Question, looking: Evaluating | Polling) -> int | float | list[int]:
+        """What the mechanism is to noise: the votes, or one number. The app is told what it was not found by."""
+        try:
+            if isinstance(looking, Polling):
+                return looking.of(question.models)
+            return private_answer(question, looking.of(question.models))
+        finally:
+            if looking.failure is not None:
+                self._failures.note(looking.failure)
+
+    def _release(self, question: Question, mechanism: AnswerMechanism, answer: int | float | list[int]) -> None:
         """Book, noise and store."""
         request = self._request(question)
+        unfailing: Unfailing[Any] = Unfailing(
+            mechanism,
+            nothing=lambda: [] if question.choice_by is ChoiceBy.VOTES else 0,
+            failed=lambda error: self._failures.note(in_evaluation(error)),
+        )
         try:
-            self._kept.journal.release(question.question, mechanism, answer, request=request, noise=NoiseSource())
+            self._kept.journal.release(question.question, unfailing, answer, request=request, noise=NoiseSource())
         except BudgetExhausted as error:
             raise TaskRefused(Reason.BUDGET) from error
         except OutOfOrder as error:  # it was taken for another server's name
@@ -168,16 +185,10 @@ class Questions:
     def _request(self, question: Question) -> Request:
         return Request(self._kept.identity.enrolled.server, PURPOSE, question.question)
 
-    def _send(self, failure: EvaluationFailed | None) -> None:
-        if failure is None:
-            self._outbox.send()
-            return
-        with suppress(Cancelled, ConnectionLost):  # it is stored, and the app must hear of this
-            self._outbox.send()
-        raise failure
-
-    def _give_back(self, question: Question, reason: Reason, session: Session) -> None:
-        self._note(question.question, reason)
+    def _give_back(self, question: Question, refusal: TaskRefused, session: Session, timetable: Timetable) -> None:
+        self._note(question.question, refusal.reason)
         self._kept.journal.give_up(question.question)
+        with suppress(Cancelled):
+            timetable.wait()
         with suppress(ConnectionLost):
-            session.decline(Decline(question.question, TaskRefused(reason).heard))
+            session.decline(Decline(question.question, refusal.heard))

@@ -64,6 +64,10 @@ class Round:
     release: int | None = None
     """The release's number in the ledger; they are sent in this order."""
 
+    def left_seconds(self, deadline_seconds: float, now_seconds: float) -> float:
+        """What is left of its time; all of it when it has just been accepted, though whole seconds are written down."""
+        return min(deadline_seconds, self.accepted_at + 1 + deadline_seconds - now_seconds)
+
     def followed(self, booking: Booking | None) -> Round:
         """This round where the ledger says that it is."""
         if booking is None:

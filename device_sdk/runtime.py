@@ -8,30 +8,39 @@ The journal (`device_sdk.state`) knows what was asked, the ledger what was booke
 Whatever ends the process in between, the next run begins with what is unfinished: stored releases are sent, the same
 bytes in their order; a task that is still in time is trained again for what it has booked; one that is late, or
 that was begun too often, is given up. Only then does the device check in for more.
+
+Nothing that the app's code or data do wrong ends a run, and no mechanism does (`device_sdk.failures`): a server would
+notice. What ends it is the app, a server that says no for good, or a state on disk that cannot be relied on.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from device_sdk.affinity import Exploration
+from device_sdk.answer_schedule import AnswerSchedule
 from device_sdk.assignments import Assignments
 from device_sdk.cohort_choice import CohortChoice
 from device_sdk.conditions import Conditions
 from device_sdk.errors import DeviceBusy, OutOfOrder
+from device_sdk.failures import Failures, forgiving, in_sharing
 from device_sdk.outbox import Outbox, summary_order
 from device_sdk.pauses import Pauses
-from device_sdk.policy import Abilities, Gatekeeper, Policy, Reason
+from device_sdk.policy import Abilities, Gatekeeper, Policy, Reason, TaskRefused
 from device_sdk.question_gate import QuestionGate
 from device_sdk.questions import Questions
 from device_sdk.renewal import Renewal
 from device_sdk.round_record import UNFINISHED, Kind, Phase
 from device_sdk.trainers.errors import InvalidSettings, ModelMismatch, TrainingStopped
+from device_sdk.trainers.protocol import ModelChecker
+from device_sdk.unfailing import Unfailing
 from device_sdk.wire.errors import (
     Cancelled,
     ConnectionLost,
@@ -52,7 +61,7 @@ from device_sdk.wire.messages import (
     Question,
     Task,
 )
-from privacy.errors import BudgetExhausted, InvalidTerms, UnsupportedModel
+from privacy.errors import BudgetExhausted, InvalidTerms, MissingExtra, UnsupportedModel
 from privacy.randomness import NoiseSource
 from privacy.release import Request
 
@@ -61,6 +70,7 @@ if TYPE_CHECKING:
     from device_sdk.config import DeviceConfig
     from device_sdk.kept import Kept
     from device_sdk.trainers.protocol import Trainer
+    from device_sdk.trainers.task_in_hand import TaskInHand
     from device_sdk.wire.cancelling import Stop
     from device_sdk.wire.channel import Channel, Session
     from device_sdk.wire.messages import ServerMessage
@@ -85,8 +95,12 @@ class Runtime:
         policy: Policy,
         conditions: Conditions,
         stop: Stop,
+        failures: Failures | None = None,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._failures = failures or Failures()
+        self._schedule = AnswerSchedule(config.schedule.first_seconds, stop, monotonic)
         self._kept, self._channel, self._config = kept, channel, config
         self._conditions, self._stop = conditions, stop
         self._outbox = Outbox(kept, channel)
@@ -94,7 +108,9 @@ class Runtime:
         explore = config.exploration
         self._cohorts = CohortChoice(kept, Exploration(explore.first, explore.decay, explore.least))
         server = kept.identity.enrolled
-        gatekeeper = Gatekeeper(server.device, server.server, policy, kept.ledger, kept.journal.knows)
+        gatekeeper = Gatekeeper(
+            server.device, server.server, policy, kept.ledger, kept.journal.knows, kept.journal.taken
+        )
         pauses = Pauses(conditions, config.conditions, self._renewal, stop)
         self._assignments = Assignments(
             kept,
@@ -104,6 +120,8 @@ class Runtime:
             conditions=conditions,
             outbox=self._outbox,
             pauses=pauses,
+            schedule=self._schedule,
+            failures=self._failures,
             next_check_in=self._next_check_in,
             clock=clock,
         )
@@ -115,6 +133,8 @@ class Runtime:
             conditions=conditions,
             outbox=self._outbox,
             pauses=pauses,
+            schedule=self._schedule,
+            failures=self._failures,
             note=self._assignments.note,
             clock=clock,
         )
@@ -135,22 +155,37 @@ class Runtime:
     def run(self, trainer: Trainer, rounds: int | None = None) -> int:
         """Train for whatever the server asks and policy allows; returns how many updates were acknowledged."""
         self._goes_on = lambda: rounds is None or self.updates_sent + 1 < rounds
-        with closing(self.tasks(Abilities.of(trainer), rounds)) as tasks:
+        with closing(self.tasks(self._abilities_of(trainer), rounds)) as tasks:
             for task in tasks:
-                try:
-                    task.train(trainer)
-                except TrainingStopped:
-                    pass  # the journal keeps the task while it is in time
-                except (ModelMismatch, InvalidSettings):
-                    task.decline(Reason.MODEL)
-                except BudgetExhausted:
-                    task.decline(Reason.BUDGET)
-                except OutOfOrder:  # the journal has forgotten it, and the ledger has not
-                    task.decline(Reason.REPLAYED)
-                except UnsupportedModel:
-                    task.decline(Reason.MODEL)
-                    raise  # only the app can mend its model
+                refused = self._refused(task, trainer)
+                if refused is not None:
+                    task.decline(refused)
         return self.updates_sent
+
+    def _refused(self, task: TaskInHand, trainer: Trainer) -> Reason | None:
+        """Train; the reason not to, if there is one."""
+        try:
+            task.train(trainer)
+        except TrainingStopped:
+            pass  # the journal keeps the task while it is in time
+        except (ModelMismatch, InvalidSettings):
+            return Reason.MODEL
+        except (UnsupportedModel, MissingExtra) as error:
+            self._failures.note(error)  # only the app can mend its model
+            return Reason.MODEL
+        except BudgetExhausted:
+            return Reason.BUDGET
+        except OutOfOrder:  # the journal has forgotten it, and the ledger has not
+            return Reason.REPLAYED
+        except TaskRefused as refusal:
+            return refusal.reason
+        return None
+
+    def _abilities_of(self, trainer: Trainer) -> Abilities:
+        abilities = Abilities.of(trainer)
+        if not isinstance(trainer, ModelChecker):
+            return abilities
+        return replace(abilities, check_model=forgiving(trainer, self._failures))
 
     def tasks(self, abilities: Abilities, rounds: int | None = None) -> Tasks:
         """Tasks to be done, one at a time, until `stop` is set or `rounds` updates were acknowledged."""
@@ -170,8 +205,12 @@ class Runtime:
                         raise
                     self._stop.wait(refusal.retry_after_seconds)
 
-    def share(self, mechanism: Mechanism[Any], data: object, subject: str) -> bool:
-        """Release a summary and send it; False if that was done before, under the same terms for the same subject."""
+    def share(self, mechanism: Mechanism[Any], data: object, subject: str, nothing: object = ()) -> bool:
+        """Release a summary and send it; False if that was done before, under the same terms for the same subject.
+
+        `nothing` are data of no record, of the form of `data`.
+        """
+        timetable = self._schedule.begin(math.inf)
         if not (0 < len(subject) <= _LONGEST_SUBJECT and subject.isprintable()):
             raise InvalidTerms(f"a subject is a line of at most {_LONGEST_SUBJECT} characters; nothing was booked")
         journal, order = self._kept.journal, summary_order(mechanism, subject)
@@ -185,7 +224,10 @@ class Runtime:
             except OutOfOrder:
                 return False  # the journal has forgotten it after many rounds, and the ledger has not
         if self._kept.phase_of(name) in UNFINISHED:
-            journal.release(name, mechanism, data, request=request, noise=NoiseSource())
+            mechanism.check(data)  # another form than the mechanism's is a mistake of the caller
+            unfailing = Unfailing(mechanism, lambda: nothing, lambda error: self._failures.note(in_sharing(error)))
+            journal.release(name, unfailing, data, request=request, noise=NoiseSource())
+            timetable.wait()
         while self._kept.phase_of(name) is not None:
             try:
                 with self._channel.attend() as session:

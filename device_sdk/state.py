@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from device_sdk.errors import OutOfOrder, VaultBroken
 from device_sdk.events import emit, error_name
 from device_sdk.round_record import Kind, Outcome, Phase, Round, from_document, to_document
+from device_sdk.tally import Taken, Tally
 from privacy.ledger.entries import request_digest
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class RoundJournal:
         self._opening = ledger.opening
         self._rounds = vault.table(server, "rounds")
         self._seen = vault.table(server, "seen")
+        self._tally = Tally(vault, server)
         self._final: set[str] = set()
         """Tasks whose updates will not be judged; they end with an acceptance, in its transaction."""
         self._uploaded: dict[bytes | None, Round] = {}
@@ -82,6 +84,10 @@ class RoundJournal:
         """Whether a task is in progress or over already: offered again, it is a replay."""
         return task in self._rounds.contents() or _is_in(self._remembered(), _mark(task))
 
+    def taken(self, purpose: str) -> Taken:
+        """How many rounds were accepted for a purpose, today and in all."""
+        return self._tally.taken(purpose, self._clock())
+
     def accept(
         self, task: str, kind: Kind, order: bytes, mechanism: Mechanism[Any], request: Request, *, begun: bool = False
     ) -> Round:
@@ -99,6 +105,7 @@ class RoundJournal:
             over = self._not_to_be_judged()
             for old in over:
                 self._close(old, Outcome.FINISHED)
+            self._tally.count(request.purpose, now)
             accepted = self._keep(Round(task, kind, order, digest, self._opening, now, attempts))
         self._final -= {old.task for old in over}
         emit("round_accepted", kind=kind.value)

@@ -52,15 +52,20 @@ class _Table:
     guide: NDArray[np.int16]  # block for the leading bits of a word, -1 where it takes all of them
 
 
+def check_deviation(deviation: Fraction) -> None:
+    """Refuse a standard deviation that is not drawn here; mechanisms ask before anything is booked."""
+    if not SMALLEST_DEVIATION <= deviation <= LARGEST_DEVIATION:
+        raise InvalidTerms(
+            f"grid noise needs a standard deviation from {SMALLEST_DEVIATION} to 2**33 grid steps, "
+            f"got {float(deviation):g}; choose another grid or noise; nothing was drawn or booked"
+        )
+
+
 @lru_cache(maxsize=8)
 def _table(deviation: Fraction) -> _Table:
     import numpy as np
 
-    if not SMALLEST_DEVIATION <= deviation <= LARGEST_DEVIATION:
-        raise InvalidTerms(
-            f"grid noise needs a standard deviation from {SMALLEST_DEVIATION} to 2**33 grid steps, "
-            f"got {float(deviation):g}; choose a finer grid; nothing was drawn"
-        )
+    check_deviation(deviation)
     block_bits = (int(deviation) // 8).bit_length() - 1
     exponent_scale = Fraction(4**block_bits) / (2 * deviation**2)
     exact = _cumulative(exponent_scale)

@@ -1,5 +1,8 @@
 """A process of devices, each the SDK's own with vault, journal and ledger on disk, and a trainer that returns at once.
 
+What is done leaves at once (`schedule.first_seconds` 0): the rounds are measured, not the schedule that would add a
+quarter of a second to each.
+
     python -m benchmarks.daemon.fleet FOLDER SERVER
 
 Reads invitations and numbers of rounds; tells when all are enrolled, when one has done the first rounds, and when all
@@ -39,7 +42,7 @@ def joined(folder, server, invitation, number):
     """One device, enrolled."""
     state = folder / f"device-{number}"
     keys = {"store": "file", "file": str(folder / f"device-{number}.key")}
-    device = Device.open(state, server=server, budget=BUDGET, keys=keys)
+    device = Device.open(state, server=server, budget=BUDGET, keys=keys, schedule={"first_seconds": 0})
     device.enrol(invitation)
     return device
 

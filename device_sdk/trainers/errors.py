@@ -4,7 +4,8 @@ TrainerError
 ├── ModelMismatch       the task's model is not the one this trainer has
 ├── InvalidSettings     settings that cannot be followed
 ├── TrainingFailed      the app's model, loss or data raised; the cause is attached and stays on the device
-└── EvaluationFailed    the same while a question about a model was answered
+├── EvaluationFailed    the same while a question about a model was answered
+└── SharingFailed       the same while records were counted for a summary
 TrainingStopped         the app, a deadline or a condition said stop; no error, hence no `Exception`
 """
 
@@ -29,6 +30,10 @@ class TrainingFailed(TrainerError):
 
 class EvaluationFailed(TrainerError):
     """The app's evaluation raised; the server was answered as if the model were useless, noised like any answer."""
+
+
+class SharingFailed(TrainerError):
+    """The data of a summary could not be counted; the server was sent one of no records, noised like any other."""
 
 
 class TrainingStopped(BaseException):

@@ -5,8 +5,8 @@
         task.submit(update)
 
 What is handed in is clipped, noised, booked, signed and sent. A record that makes the app's own code raise must not
-be noticed from outside, where a missing answer would tell of it: such a device answers with zero, noised like any
-other, and the app is told afterwards.
+be noticed from outside, where a missing answer would tell of it: such a device answers as if it had nothing to learn,
+noised like any other, and the app is told in another way (`device_sdk.failures`).
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from device_sdk.trainers.errors import InvalidSettings, ModelMismatch, TrainerError, TrainingFailed
+from device_sdk.failures import in_training, is_failure
+from device_sdk.trainers.errors import InvalidSettings, ModelMismatch, TrainerError
+from device_sdk.trainers.nothing_learned import nothing_learned
 from device_sdk.trainers.protocol import BetweenBatches, LocalUpdate, RecordLevelTrainer, TrainingSettings
-from device_sdk.wire.task_terms import HALVES, is_record_level, released_shapes
+from device_sdk.wire.task_terms import HALVES, is_record_level, mechanism_of
+from privacy.errors import MissingExtra, UnsupportedModel
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from device_sdk.policy import Reason
+    from device_sdk.trainers.errors import TrainingFailed
     from device_sdk.trainers.protocol import Mask, Trainer, Weights
     from device_sdk.wire.messages import LocalObjective, Task
-    from privacy.tensor_shapes import Shapes
 
 
 def settings_of(objective: LocalObjective, mask: Mask | None = None) -> TrainingSettings:
@@ -61,6 +62,8 @@ class TaskInHand:
         between_batches: BetweenBatches,
         hand_in: Callable[[Any], None],
         give_back: Callable[[Reason | None], None],
+        failed: Callable[[TrainingFailed], None],
+        is_stopped: Callable[[], bool] = lambda: True,
     ) -> None:
         self._task = task
         self.weights = weights
@@ -69,6 +72,7 @@ class TaskInHand:
         self.between_batches = between_batches
         """To be called before every batch of a training loop: waits, or raises `TrainingStopped`."""
         self._hand_in, self._give_back = hand_in, give_back
+        self._failed, self._is_stopped = failed, is_stopped
         self.is_over = False
 
     @property
@@ -84,15 +88,14 @@ class TaskInHand:
         return self._task.round
 
     def submit(self, update: Weights | LocalUpdate) -> None:
-        """Clip, noise, book, sign and send; after a lost connection it is sent later, the same bytes."""
+        """Clip, noise, book, sign and send; after a lost connection it is sent later, the same bytes.
+
+        It comes back when the update has left, which happens on a schedule (`device_sdk.answer_schedule`).
+        """
         self._check_open()
-        local = update if isinstance(update, LocalUpdate) else LocalUpdate(update)
-        if self.settings.halves and local.halves is None:
-            raise InvalidSettings(
-                "this task asks for what even and odd batches contributed; submit a LocalUpdate with halves; "
-                "nothing was booked"
-            )
-        self._finish(released_tensors(local) if self.settings.halves else local.update)
+        tensors: Any = self._released(update)
+        mechanism_of(self._task).check(tensors)  # a form that is not the model's is a mistake in the app's code
+        self._finish(tensors)
 
     def decline(self, reason: Reason | None = None) -> None:
         """Do not do this task; what it may have spent stays spent. The reason stays on the device."""
@@ -101,31 +104,40 @@ class TaskInHand:
         self._give_back(reason)
 
     def train(self, trainer: Trainer) -> None:
-        """Let a trainer do it. `TrainingFailed` comes when the answer, a noised zero, has been handed in."""
+        """Let a trainer do it. What it raises, unless it follows from the task alone, goes to the app's failures."""
         self._check_open()
-        if is_record_level(self._task):
-            self._finish(self._records_of(trainer))
-            return
         try:
-            update = trainer.train(self.weights, self.settings, self.between_batches)
-        except (ModelMismatch, InvalidSettings):
+            learned = self._records_of(trainer) if is_record_level(self._task) else self._update_of(trainer)
+        except (ModelMismatch, InvalidSettings, UnsupportedModel, MissingExtra):
             raise  # follows from the task alone
-        except Exception as error:
-            self._finish(_nothing_learned(released_shapes(self._task)))
-            raise _told(error) from error
-        self.submit(update)
+        except BaseException as error:
+            if not is_failure(error, is_stopped=self._is_stopped()):
+                raise
+            self.give_nothing(error)
+            return
+        self._finish(learned)
+
+    def give_nothing(self, error: BaseException) -> None:
+        """Answer as a device that has nothing to learn, and tell the app why."""
+        self._failed(in_training(error))
+        self._finish(nothing_learned(self._task, self.weights))
+
+    def _update_of(self, trainer: Trainer) -> Weights:
+        return self._released(trainer.train(self.weights, self.settings, self.between_batches))
+
+    def _released(self, update: Weights | LocalUpdate) -> Weights:
+        local = update if isinstance(update, LocalUpdate) else LocalUpdate(update)
+        if self.settings.halves and local.halves is None:
+            raise InvalidSettings(
+                "this task asks for what even and odd batches contributed; submit a LocalUpdate with halves; "
+                "nothing was booked"
+            )
+        return released_tensors(local) if self.settings.halves else local.update
 
     def _records_of(self, trainer: Trainer) -> object:
         if not isinstance(trainer, RecordLevelTrainer):
             raise ModelMismatch("this task asks for record-level training, which this trainer does not do")
-        try:
-            return trainer.training_data(self.weights, self.between_batches)
-        except TrainerError:
-            raise
-        except Exception as error:
-            raise TrainingFailed(
-                f"the app's records could not be read ({type(error).__name__}); mend the dataset; nothing was booked"
-            ) from error
+        return trainer.training_data(self.weights, self.between_batches)
 
     def _finish(self, data: object) -> None:
         self._hand_in(data)
@@ -134,17 +146,3 @@ class TaskInHand:
     def _check_open(self) -> None:
         if self.is_over:
             raise TrainerError("this task is over; wait for the next; nothing was booked")
-
-
-def _told(error: Exception) -> TrainingFailed:
-    return TrainingFailed(
-        f"training raised {type(error).__name__}; the server was answered with a noised update of zero, so that it "
-        "cannot tell; mend the trainer before the next round, for every answer is paid for"
-    )
-
-
-def _nothing_learned(shapes: Shapes) -> dict[str, NDArray[Any]]:
-    """The update of a device that could not train: zero, and noised like any other."""
-    import numpy as np
-
-    return {name: np.zeros(shape, dtype=np.float32) for name, shape in shapes.items()}

@@ -33,7 +33,8 @@ class BoundedScalar:
     name: ClassVar[str] = "bounded_scalar"
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+        # Infinite ends, or ends so far apart that no float says how far, have an infinite difference, or none.
+        if not 0 < self.high - self.low < math.inf:
             raise InvalidTerms(
                 f"a scalar needs a finite range, low below high, got {self.low} to {self.high}; nothing was booked"
             )

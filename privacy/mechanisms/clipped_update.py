@@ -12,7 +12,7 @@ from privacy.budget import NeighbouringRelation, PrivacyCost, PrivacyUnit
 from privacy.clipping import clip_to_grid
 from privacy.errors import InvalidTerms
 from privacy.exact import Number, exact_multiplier, positive
-from privacy.grid_gaussian import rounded_gaussian
+from privacy.grid_gaussian import check_deviation, rounded_gaussian
 from privacy.packing import pack_array, unpack_array, width_for
 from privacy.release import Answer, Guarantee
 from privacy.tensor_shapes import Shapes, described, flattened, in_order, size_of, unflattened
@@ -56,7 +56,9 @@ class ClippedUpdate:
         object.__setattr__(self, "clip_norm", clip_norm)
         object.__setattr__(self, "noise_multiplier", exact_multiplier(self.noise_multiplier))
         object.__setattr__(self, "relation", NeighbouringRelation(self.relation))
-        _ = self.width_bytes  # refused now, not after booking, if no integer can hold the noise
+        # Refused now, not after booking: noise that no integer can hold, or that the sampler does not draw.
+        _ = self.width_bytes
+        check_deviation(self.deviation)
 
     @property
     def terms(self) -> dict[str, int | str]:
@@ -90,6 +92,11 @@ class ClippedUpdate:
         """How many coordinates the update has."""
         return size_of(self.shapes)
 
+    @property
+    def deviation(self) -> Fraction:
+        """The noise's standard deviation, in steps of the grid."""
+        return exact_multiplier(self.noise_multiplier) * (1 << self.grid_bits)
+
     @cached_property
     def step(self) -> float:
         """The width of the grid."""
@@ -116,7 +123,7 @@ class ClippedUpdate:
         import numpy as np
 
         bound = 1 << self.grid_bits
-        drawn = rounded_gaussian(noise, exact_multiplier(self.noise_multiplier) * bound, self.size)
+        drawn = rounded_gaussian(noise, self.deviation, self.size)
         steps = clip_to_grid(flattened(data, self.shapes), float(positive(self.clip_norm, "clip_norm")), bound)
         # The steps are whole numbers in float64, so the cast loses nothing.
         np.add(drawn, steps, out=drawn, casting="unsafe")

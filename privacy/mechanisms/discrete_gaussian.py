@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
 from privacy.budget import NANO, NeighbouringRelation, PrivacyCost, PrivacyUnit, rounded_up
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 LARGEST_SIZE = 4096
 _GRID_BITS = 10
 _NOISE_RANGE = 6
+_SMALLEST_CLIP, _LARGEST_CLIP = Fraction(1, 10**12), Fraction(10**12)
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,10 @@ class DiscreteGaussian:
                 f"a discrete Gaussian vector has 1 to {LARGEST_SIZE} numbers, got {self.size}; "
                 "use clipped_update for longer ones; nothing was booked"
             )
-        object.__setattr__(self, "clip_norm", positive(self.clip_norm, "clip_norm"))
+        clip_norm = positive(self.clip_norm, "clip_norm")
+        if not _SMALLEST_CLIP <= clip_norm <= _LARGEST_CLIP:
+            raise InvalidTerms(f"clip_norm must lie within 1e-12 and 1e12, got {self.clip_norm}; nothing was booked")
+        object.__setattr__(self, "clip_norm", clip_norm)
         object.__setattr__(self, "noise_multiplier", exact_multiplier(self.noise_multiplier))
         object.__setattr__(self, "relation", NeighbouringRelation(self.relation))
         _ = self.width_bytes  # refused now, not after booking, if no integer can hold the noise

@@ -45,7 +45,8 @@ class FeatureHistogram:
             raise InvalidTerms(
                 "a feature histogram needs at least one label, one bin and one feature per record; nothing was booked"
             )
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+        # Infinite ends, or ends so far apart that no float says how far, have an infinite difference, or none.
+        if not 0 < self.high - self.low < math.inf:
             raise InvalidTerms(
                 f"bins need a finite range, low below high, got {self.low} to {self.high}; nothing was booked"
             )

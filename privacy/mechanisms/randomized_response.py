@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from privacy.randomness import NoiseSource
 
 _WEIGHT_BITS = 64
+_LARGEST_EPSILON = 10_000  # e^ε is written out, and nobody tells a choice more surely than this
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,13 @@ class RandomizedResponse:
             raise InvalidTerms(
                 f"randomised response needs at least two choices, got {self.num_choices}; nothing was booked"
             )
-        object.__setattr__(self, "epsilon", exact_epsilon(self.epsilon))
+        epsilon = exact_epsilon(self.epsilon)
+        if epsilon > _LARGEST_EPSILON:
+            raise InvalidTerms(
+                f"randomised response takes an epsilon of at most {_LARGEST_EPSILON}, got {self.epsilon}; "
+                "nothing was booked"
+            )
+        object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "relation", NeighbouringRelation(self.relation))
 
     @property

@@ -2,7 +2,7 @@
 
 It is what an app would be: it has records, enrols once, tells how often it has which label, and takes part until it is
 told to stop. Where to enrol comes as JSON on standard input, since an invitation is a secret; what it is called at the
-server goes to a file beside its state.
+server goes to a file beside its state. Its answers leave on the schedule that every device has by default.
 """
 
 from __future__ import annotations

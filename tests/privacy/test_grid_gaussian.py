@@ -108,5 +108,5 @@ def test_any_size_is_filled(size: int) -> None:
 
 @pytest.mark.parametrize("deviation", [Fraction(63), Fraction(2**34)])
 def test_a_deviation_outside_the_table_is_refused(deviation: Fraction) -> None:
-    with pytest.raises(InvalidTerms, match="choose a finer grid"):
+    with pytest.raises(InvalidTerms, match="choose another grid"):
         rounded_gaussian(NoiseSource(), deviation, 10)

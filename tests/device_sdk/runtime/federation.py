@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from device_sdk.config import DeviceConfig, KeySettings, KeyStoreKind
+from device_sdk.config import DeviceConfig, KeySettings, KeyStoreKind, ScheduleSettings
 from device_sdk.device import Device
 from device_sdk.wire.messages import (
     CheckIn,
@@ -53,6 +53,8 @@ RECORD_LEVEL = RecordLevelTerms(
     grid_bits=8,
 )
 LEAVES = ("0.0", "0.1")
+AT_ONCE = ScheduleSettings(first_seconds=0)
+"""For tests in which time does not matter: what is done leaves when it is done."""
 
 
 def no_weights(features: int, classes: int) -> Weights:
@@ -96,12 +98,12 @@ class Federation:
 
     def config(self, home: Path) -> DeviceConfig:
         keys = KeySettings(KeyStoreKind.FILE, home / "device.key")
-        return DeviceConfig(str(self.server.enrolment_address), home / "state", BUDGET, keys)
+        return DeviceConfig(str(self.server.enrolment_address), home / "state", BUDGET, keys, schedule=AT_ONCE)
 
     def open(self, home: Path, **settings: Any) -> Device:
         """A device of this federation, not enrolled."""
         config = self.config(home)
-        given: dict[str, Any] = {"budget": BUDGET, "keys": config.keys, **settings}
+        given: dict[str, Any] = {"budget": BUDGET, "keys": config.keys, "schedule": AT_ONCE, **settings}
         return Device.open(config.state, server=config.server, **given)
 
     def enrolled(self, home: Path, **settings: Any) -> Device:

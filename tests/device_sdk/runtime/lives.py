@@ -215,7 +215,12 @@ def closed(kept: Kept) -> None:
 def drive(home: Path) -> None:
     """One life: share a histogram, then take part until there is nothing to do."""
     config = DeviceConfig.of(
-        server=SERVER, state=home / "state", budget=BUDGET, rounds={"most_attempts": 10}, exploration={"first": 0.0}
+        server=SERVER,
+        state=home / "state",
+        budget=BUDGET,
+        rounds={"most_attempts": 10},
+        exploration={"first": 0.0},
+        schedule={"first_seconds": 0},
     )
     with running(home / "state"):
         kept, stop = opened(home), Stop()

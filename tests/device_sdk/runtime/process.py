@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,8 @@ LABELS = np.arange(300) % 3
 
 def opened(home: Path, server: str) -> Device:
     keys = {"store": "file", "file": home / "device.key"}
-    return Device.open(home / "state", server=server, budget=BUDGET, keys=keys, rounds={"most_attempts": 1000})
+    settings: dict[str, Any] = {"rounds": {"most_attempts": 1000}, "schedule": {"first_seconds": 0}}
+    return Device.open(home / "state", server=server, budget=BUDGET, keys=keys, **settings)
 
 
 def main() -> None:

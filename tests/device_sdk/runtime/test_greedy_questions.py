@@ -82,7 +82,7 @@ def test_a_flood_of_questions_costs_what_the_policy_allows_and_training_goes_on(
         assert device.run(trainer(), rounds=1, timeout_seconds=30) == 1
         assert device.status().ledger.spent.pure_micro_epsilon == 1_000_000
     assert len(asking.answers) == 2
-    assert {reason for _, reason in asking.declines} == {DeclineReason.TERMS}
+    assert {reason for _, reason in asking.declines} == {DeclineReason.NOT_NOW}
     assert len(asking.declines) == 4
     asking.check_reconciled(tmp_path / "state")
 

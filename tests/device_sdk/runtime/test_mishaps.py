@@ -31,11 +31,16 @@ pytestmark = pytest.mark.integration
 
 
 def test_training_that_raises_is_answered_with_a_noised_zero_and_told_to_the_app_alone(begin, tmp_path):
-    federation = begin(rounds=1)
-    with federation.enrolled(tmp_path) as device:
-        with pytest.raises(TrainingFailed, match="ValueError") as failure:
-            device.run(Raises(), timeout_seconds=30)
-        assert "424242" not in str(failure.value)
+    federation = begin(rounds=2)
+    device = federation.enrolled(tmp_path)
+    assert device.run(Raises(), rounds=2, timeout_seconds=30) == 2
+    assert device.failures == {"TrainingFailed": 2}
+    with pytest.raises(TrainingFailed, match="ValueError") as failure:
+        device.close()
+    assert "424242" not in str(failure.value)
+    assert isinstance(failure.value.__cause__, ValueError)
+    assert failure.value.__notes__ == ["there were more failures of the app's code or data: 2 TrainingFailed in all"]
+    device.close()  # what was told is not told again
     (header, payload) = federation.updates[0]
     update = mechanism_of(federation.tasks[header.task]).decode(payload)
     assert any((part != 0).any() for part in update.values())
@@ -179,10 +184,16 @@ def test_a_model_that_cannot_be_clipped_by_records_is_declined_and_told_to_the_a
     objective = LocalObjective(0.5, 10, steps=2)
     federation = begin(rounds=1, terms=RECORD_LEVEL, objective=objective)
     budget = PrivacyBudget(epsilon=8, delta=1e-6, training=PrivacyUnit.RECORD)
-    with federation.enrolled(tmp_path, budget=budget) as device:
-        with pytest.raises(UnsupportedModel, match="BatchNorm1d"):
-            device.run(TorchTrainer(model, nn.CrossEntropyLoss(), (INPUTS, LABELS)), timeout_seconds=60)
-        assert device.status().rounds == {}
+    device = federation.enrolled(tmp_path, budget=budget)
+    run_until(
+        device,
+        federation,
+        lambda desk: desk.declines,
+        TorchTrainer(model, nn.CrossEntropyLoss(), (INPUTS, LABELS)),
+    )
+    assert device.status().rounds == {}
+    with pytest.raises(UnsupportedModel, match="BatchNorm1d"):
+        device.close()
     assert len(entries_of(tmp_path / "state")) == 1
 
 

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from device_sdk.policy import Abilities, Gatekeeper, Policy, Reason, TaskRefused
+from device_sdk.tally import Taken
+from device_sdk.task_limits import TaskLimits
 from device_sdk.trainers import ModelMismatch
 from device_sdk.wire.messages import (
     Blob,
@@ -44,6 +46,7 @@ TASK = Task(
 RECORD_TASK = replace(TASK, privacy=DP_SGD, objective=LocalObjective(0.1, 10, steps=5))
 BOTH = frozenset(PrivacyUnit)
 EXACT = Policy(agreed=TERMS)
+ANY_NOISE = Policy(limits=TaskLimits(most_device_noise=1e30))
 
 
 def of_another_model(shapes):
@@ -52,6 +55,10 @@ def of_another_model(shapes):
 
 def with_terms(**terms):
     return replace(TASK, privacy=replace(TERMS, **terms))
+
+
+def record_task(**terms):
+    return replace(RECORD_TASK, privacy=replace(DP_SGD, **terms))
 
 
 def with_objective(task=TASK, **settings):
@@ -100,7 +107,17 @@ WHOLE = replace(TASK.model, tensors=(TensorSpec("w", Dtype.I64, (3, 2)),))
         (Reason.OBJECTIVE, with_objective(RECORD_TASK, mask=Blob(bytes(32), 2)), None, None),
         (Reason.TERMS, with_terms(grid_bits=3), None, None),
         (Reason.TERMS, replace(RECORD_TASK, privacy=replace(DP_SGD, sampling_rate="2")), None, None),
-        (Reason.TERMS, with_terms(noise_multiplier="1" + 20 * "0"), None, None),
+        (Reason.TERMS, with_terms(noise_multiplier="70000"), ANY_NOISE, None),
+        (Reason.TERMS, with_terms(noise_multiplier="1" + 20 * "0"), ANY_NOISE, None),
+        (Reason.MUCH_NOISE, with_terms(noise_multiplier="10000.000001"), None, None),
+        (Reason.MUCH_NOISE, record_task(noise_multiplier="100.01"), None, None),
+        (Reason.MUCH_NOISE, with_terms(noise_multiplier="21"), Policy(limits=TaskLimits(most_device_noise=20)), None),
+        (Reason.FINE_GRID, record_task(grid_bits=9), None, None),
+        (Reason.FINE_GRID, with_terms(grid_bits=18), Policy(limits=TaskLimits(most_device_grid_bits=17)), None),
+        (Reason.WORK, with_objective(RECORD_TASK, steps=1_000_000), None, None),
+        (Reason.WORK, with_objective(steps=10_001, epochs=None), None, None),
+        (Reason.WORK, with_objective(epochs=101), None, None),
+        (Reason.WORK, replace(TASK, deadline_seconds=7 * 86_400.0), None, None),
         (Reason.UNIT, RECORD_TASK, Policy(unit=PrivacyUnit.DEVICE), None),
         (Reason.UNIT, RECORD_TASK, EXACT, None),
         (Reason.RELATION, with_terms(relation=Relation.ADD_REMOVE), None, None),
@@ -120,8 +137,8 @@ WHOLE = replace(TASK.model, tensors=(TensorSpec("w", Dtype.I64, (3, 2)),))
             None,
         ),
         (Reason.ROUND_COST, TASK, Policy(epsilon_per_round=0.1), None),
-        (Reason.BUDGET, with_terms(noise_multiplier="0.1"), None, None),
-        (Reason.BUDGET, replace(RECORD_TASK, privacy=replace(DP_SGD, noise_multiplier="0.1")), None, None),
+        (Reason.WHOLE_BUDGET, with_terms(noise_multiplier="0.1"), None, None),
+        (Reason.WHOLE_BUDGET, record_task(noise_multiplier="0.1"), None, None),
     ],
 )
 def test_a_task_is_refused_for_its_reason(gatekeeper, reason, task, policy, abilities):
@@ -168,9 +185,21 @@ def test_the_server_hears_one_of_three_words(reason):
     assert TaskRefused(reason).heard in set(DeclineReason)
 
 
-def test_what_concerns_the_budget_is_told_as_terms_alone():
-    told = {TaskRefused(reason).heard for reason in (Reason.BUDGET, Reason.ROUND_COST, Reason.NOISE, Reason.CLIP_NORM)}
-    assert told == {DeclineReason.TERMS}
+def test_what_follows_from_the_terms_is_told_as_terms_alone():
+    reasons = (Reason.WHOLE_BUDGET, Reason.ROUND_COST, Reason.NOISE, Reason.CLIP_NORM, Reason.WORK, Reason.MANY)
+    assert {TaskRefused(reason).heard for reason in reasons} == {DeclineReason.TERMS}
+
+
+@pytest.mark.parametrize("reason", [Reason.BUDGET, Reason.ANSWERS_COST])
+def test_what_was_spent_sounds_like_a_device_that_is_not_charging(reason):
+    assert TaskRefused(reason).heard is TaskRefused(Reason.CONDITIONS).heard is DeclineReason.NOT_NOW
+
+
+def test_a_server_gives_as_many_tasks_as_it_may_in_a_day_and_in_all(gatekeeper):
+    policy = Policy(limits=TaskLimits(most_tasks_per_day=3, most_tasks=5))
+    for taken, reason in ((Taken(9, 2, 4), None), (Taken(9, 3, 4), Reason.MANY_TODAY), (Taken(9, 0, 5), Reason.MANY)):
+        keeper = replace(gatekeeper, taken=lambda purpose, taken=taken: taken)
+        assert verdict(keeper, TASK, policy=policy) is reason
 
 
 def test_a_task_becomes_the_mechanism_that_its_terms_describe():

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from device_sdk.policy import Abilities, Gatekeeper, Policy, Reason, TaskRefused
 from device_sdk.question_gate import PURPOSE, QuestionGate
 from device_sdk.question_policy import QuestionPolicy
+from device_sdk.tally import Taken
 from device_sdk.trainers import Evaluation, ModelMismatch
 from device_sdk.wire.messages import (
     Blob,
@@ -97,8 +98,9 @@ REFUSED = [
     (Reason.TERMS, replace(CHOICE, epsilon="0.0000001"), {}),
     (Reason.ANSWER_COST, CHOICE, {"epsilon_per_answer": 0.499}),
     (Reason.ANSWERS_COST, CHOICE, {"epsilon_in_all": 0.499}),
-    (Reason.BUDGET, replace(CHOICE, epsilon="2.000001"), {}),
-    (Reason.BUDGET, replace(CHOICE, epsilon="99999999999999999999"), {}),
+    (Reason.WHOLE_BUDGET, replace(CHOICE, epsilon="2.000001"), {}),
+    (Reason.TERMS, replace(CHOICE, epsilon="99999999999999999999"), {}),
+    (Reason.WORK, replace(CHOICE, deadline_seconds=7 * 86_400.0), {}),
 ]
 
 
@@ -133,7 +135,7 @@ def test_records_do_not_vote_where_the_app_wants_the_device_hidden(record_gate):
     [
         (Reason.ANSWER_COST, "1/2", {"epsilon_per_answer": 0.499}),
         (Reason.ANSWERS_COST, "1/2", {"epsilon_in_all": 0.499}),
-        (Reason.BUDGET, "2.000001", {}),
+        (Reason.WHOLE_BUDGET, "2.000001", {}),
     ],
 )
 def test_votes_cost_no_more_than_the_policy_says(record_gate, reason, epsilon, policy):
@@ -182,16 +184,24 @@ def test_no_flood_of_questions_costs_more_than_the_policy_says(tmp_path_factory,
         assert ledger.status().spent.mu_squared_nano == 0
 
 
-@pytest.mark.parametrize("settings", [{"epsilon_per_answer": 0.0}, {"epsilon_in_all": -1}, {"most_download_bytes": 0}])
+@pytest.mark.parametrize("settings", [{"epsilon_per_answer": 0.0}, {"epsilon_in_all": -1}, {"most_answers": 0}])
 def test_a_policy_that_makes_no_sense_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be above 0"):
         QuestionPolicy(**settings)
 
 
-def test_the_server_hears_of_money_as_terms_and_of_models_as_models():
+def test_a_server_asks_as_many_questions_as_it_may_in_a_day_and_in_all(gate):
+    few = {"most_answers_per_day": 3, "most_answers": 5}
+    for taken, reason in ((Taken(9, 2, 4), None), (Taken(9, 3, 4), Reason.MANY_TODAY), (Taken(9, 0, 5), Reason.MANY)):
+        keeper = replace(gate.keeper, taken=lambda purpose, taken=taken: taken)
+        assert verdict(QuestionGate(keeper), CHOICE, **few) is reason
+
+
+def test_the_server_hears_of_terms_as_terms_of_models_as_models_and_of_what_was_spent_nothing():
     heard = {reason: TaskRefused(reason).heard for reason, *_ in REFUSED}
-    money = (Reason.KIND, Reason.TERMS, Reason.NO_SHARE, Reason.ANSWER_COST, Reason.ANSWERS_COST, Reason.BUDGET)
-    assert {heard[reason] for reason in money} == {DeclineReason.TERMS}
+    terms = (Reason.KIND, Reason.TERMS, Reason.NO_SHARE, Reason.ANSWER_COST, Reason.WHOLE_BUDGET, Reason.WORK)
+    assert {heard[reason] for reason in terms} == {DeclineReason.TERMS}
+    assert heard[Reason.ANSWERS_COST] is DeclineReason.NOT_NOW
     models = (Reason.MODEL, Reason.MODEL_SIZE, Reason.NO_EVALUATION, Reason.NO_VOTES, Reason.ONE_MODEL)
     assert {heard[reason] for reason in models} == {DeclineReason.MODEL}
     assert {heard[reason] for reason in (Reason.REPLAYED, Reason.ANOTHER_DEVICE)} == {DeclineReason.NOT_NOW}

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from device_sdk.trainers import InvalidSettings, LocalUpdate, ModelMismatch, TrainerError, TrainingFailed
+from device_sdk.failures import Failures
+from device_sdk.trainers import (
+    InvalidSettings,
+    LocalUpdate,
+    ModelMismatch,
+    TrainerError,
+    TrainingFailed,
+    TrainingStopped,
+)
 from device_sdk.trainers.task_in_hand import TaskInHand, released_tensors, settings_of
 from device_sdk.wire.messages import (
     Blob,
@@ -55,6 +63,7 @@ class Desk:
     def __init__(self, task=TASK):
         self.handed_in: list[Any] = []
         self.given_back = 0
+        self.failures = Failures()
         self.held = TaskInHand(
             task,
             WEIGHTS,
@@ -62,6 +71,8 @@ class Desk:
             between_batches=lambda: None,
             hand_in=self.handed_in.append,
             give_back=self.give_back,
+            failed=self.failures.note,
+            is_stopped=lambda: False,
         )
 
     def give_back(self, reason=None):
@@ -73,7 +84,7 @@ class Learns:
         self._outcome = outcome
 
     def train(self, weights, settings, between_batches):
-        if isinstance(self._outcome, Exception):
+        if isinstance(self._outcome, BaseException):
             raise self._outcome
         return LocalUpdate(self._outcome)
 
@@ -96,10 +107,17 @@ def test_what_a_trainer_learns_is_handed_in_once():
     assert (len(desk.handed_in), desk.given_back) == (1, 0)
 
 
-def test_a_failing_trainer_is_answered_for_with_zeros():
+class RaisesPastException(BaseException):
+    """As a cancelled coroutine, or a library that means well."""
+
+
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError("17"), MemoryError(), RaisesPastException("17"), TrainingStopped("of its own accord")]
+)
+def test_a_failing_trainer_is_answered_for_with_zeros(error):
     desk = Desk()
-    with pytest.raises(TrainingFailed, match="ZeroDivisionError"):
-        desk.held.train(Learns(ZeroDivisionError("17")))
+    desk.held.train(Learns(error))
+    assert isinstance(desk.failures.untold(), TrainingFailed)
     assert {name: part.tolist() for name, part in desk.handed_in[0].items()} == {
         name: part.tolist() for name, part in WEIGHTS.items()
     }
@@ -137,7 +155,25 @@ def test_a_trainer_without_record_level_training_refuses_it():
 
 def test_records_that_cannot_be_read_are_told_without_what_they_hold():
     desk = Desk(RECORD_TASK)
-    with pytest.raises(TrainingFailed, match="KeyError") as failure:
-        desk.held.train(HasRecords(KeyError("424242")))
-    assert "424242" not in str(failure.value)
-    assert (desk.handed_in, desk.held.is_over) == ([], False)
+    desk.held.train(HasRecords(KeyError("424242")))
+    failure = desk.failures.untold()
+    assert isinstance(failure, TrainingFailed)
+    assert "KeyError" in str(failure)
+    assert "424242" not in str(failure)
+    assert [(data.num_records, data.weights) for data in desk.handed_in] == [(0, WEIGHTS)]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)])
+def test_what_ends_the_app_ends_it(error):
+    desk = Desk()
+    with pytest.raises(type(error)):
+        desk.held.train(Learns(error))
+    assert (desk.handed_in, desk.failures.counts) == ([], {})
+
+
+def test_a_trainer_that_is_told_to_stop_has_not_failed():
+    desk = Desk()
+    desk.held._is_stopped = lambda: True
+    with pytest.raises(TrainingStopped):
+        desk.held.train(Learns(TrainingStopped("by order")))
+    assert (desk.handed_in, desk.failures.counts) == ([], {})

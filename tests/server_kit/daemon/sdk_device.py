@@ -35,7 +35,8 @@ _LONGEST_LIFE_SECONDS = 600.0
 
 def opened(home: Path, server: str) -> Device:
     keys = {"store": "file", "file": home / "device.key"}
-    return Device.open(home / "state", server=server, budget=BUDGET, keys=keys, rounds={"most_attempts": 1000})
+    settings: dict[str, Any] = {"rounds": {"most_attempts": 1000}, "schedule": {"first_seconds": 0}}
+    return Device.open(home / "state", server=server, budget=BUDGET, keys=keys, **settings)
 
 
 def sent_to(home: Path) -> Path:
