@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
 from privacy.budget import NANO, NeighbouringRelation, PrivacyCost, PrivacyUnit, rounded_up
 from privacy.clipping import clip_to_grid
 from privacy.errors import InvalidTerms
-from privacy.exact import Number, exact_multiplier, positive
+from privacy.exact import Number, exact_multiplier, positive, whole
 from privacy.packing import pack, unpack, width_for
 from privacy.release import Answer, Guarantee
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 LARGEST_SIZE = 4096
 _GRID_BITS = 10
+_SMALLEST_CLIP, _LARGEST_CLIP = Fraction(1, 10**12), Fraction(10**12)
 _NOISE_RANGE = 6
 
 
@@ -40,12 +42,11 @@ class DiscreteGaussian:
     name: ClassVar[str] = "discrete_gaussian"
 
     def __post_init__(self) -> None:
-        if not 1 <= self.size <= LARGEST_SIZE:
-            raise InvalidTerms(
-                f"a discrete Gaussian vector has 1 to {LARGEST_SIZE} numbers, got {self.size}; "
-                "use clipped_update for longer ones; nothing was booked"
-            )
-        object.__setattr__(self, "clip_norm", positive(self.clip_norm, "clip_norm"))
+        object.__setattr__(self, "size", whole(self.size, "the size of a discrete Gaussian vector", 1, LARGEST_SIZE))
+        clip_norm = positive(self.clip_norm, "clip_norm")
+        if not _SMALLEST_CLIP <= clip_norm <= _LARGEST_CLIP:
+            raise InvalidTerms("clip_norm must lie within 1e-12 and 1e12; nothing was booked")
+        object.__setattr__(self, "clip_norm", clip_norm)
         object.__setattr__(self, "noise_multiplier", exact_multiplier(self.noise_multiplier))
         object.__setattr__(self, "relation", NeighbouringRelation(self.relation))
         _ = self.width_bytes  # refused now, not after booking, if no integer can hold the noise
@@ -87,10 +88,15 @@ class DiscreteGaussian:
 
         bound = 1 << _GRID_BITS
         drawn = noise.discrete_gaussian_vector((exact_multiplier(self.noise_multiplier) * bound) ** 2, self.size)
-        steps = clip_to_grid(np.array(data, dtype=np.float64), float(positive(self.clip_norm, "clip_norm")), bound)
+        with np.errstate(all="ignore"):  # a warning would tell of a record
+            steps = clip_to_grid(np.array(data, dtype=np.float64), float(positive(self.clip_norm, "clip_norm")), bound)
         return Answer(pack(map(int.__add__, map(int, steps.tolist()), drawn), self.width_bytes), noise.seeded)
 
     def decode(self, payload: bytes) -> list[float]:
         """The noised vector."""
         step = float(positive(self.clip_norm, "clip_norm") / (1 << _GRID_BITS))
-        return [value * step for value in unpack(payload, self.size, self.width_bytes)]
+        return [value * step for value in self.decode_steps(payload)]
+
+    def decode_steps(self, payload: bytes) -> list[int]:
+        """The noised vector in whole grid steps."""
+        return unpack(payload, self.size, self.width_bytes)
