@@ -17,7 +17,7 @@ from privacy.auditing.power import detectable_epsilon
 from privacy.auditing.report import AuditReport, Verdict
 from privacy.auditing.rules import Promise
 from privacy.auditing.runs import noise_sources
-from privacy.auditing.statistics import numbers_of
+from privacy.auditing.observations import numbers_of
 from privacy.budget import NeighbouringRelation
 from privacy.errors import InvalidTerms
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from privacy.randomness import NoiseSource
 
 LARGEST_SIZE = 4096
-_GRID_BITS = 10
+GRID_STEPS = 1 << 10
+"""Of the clip norm."""
 _SMALLEST_CLIP, _LARGEST_CLIP = Fraction(1, 10**12), Fraction(10**12)
 _NOISE_RANGE = 6
 
@@ -76,7 +77,7 @@ class DiscreteGaussian:
     @property
     def width_bytes(self) -> int:
         reach = 1 + _NOISE_RANGE * exact_multiplier(self.noise_multiplier)
-        return width_for(math.ceil(reach * (1 << _GRID_BITS)))
+        return width_for(math.ceil(reach * GRID_STEPS))
 
     def check(self, data: NDArray[np.floating]) -> None:
         """One real vector of the declared size."""
@@ -86,7 +87,7 @@ class DiscreteGaussian:
     def answer(self, data: NDArray[np.floating], noise: NoiseSource) -> Answer:
         import numpy as np
 
-        bound = 1 << _GRID_BITS
+        bound = GRID_STEPS
         drawn = noise.discrete_gaussian_vector((exact_multiplier(self.noise_multiplier) * bound) ** 2, self.size)
         with np.errstate(all="ignore"):  # a warning would tell of a record
             steps = clip_to_grid(np.array(data, dtype=np.float64), float(positive(self.clip_norm, "clip_norm")), bound)
@@ -94,7 +95,7 @@ class DiscreteGaussian:
 
     def decode(self, payload: bytes) -> list[float]:
         """The noised vector."""
-        step = float(positive(self.clip_norm, "clip_norm") / (1 << _GRID_BITS))
+        step = float(positive(self.clip_norm, "clip_norm") / GRID_STEPS)
         return [value * step for value in self.decode_steps(payload)]
 
     def decode_steps(self, payload: bytes) -> list[int]:
