@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _Record = tuple[float, float, int]  # the value of all features but the last, that of the last, and the label
 _FAR = 100  # times the clip norm: whoever forgets to clip is seen at once
-_UNEVEN = 0.6180339887498949  # of the clip norm: not round in any base, so that no low bit is 0 by chance
+_UNEVEN = 0.7320508075688772  # of the clip norm: not round in any base, so that no low bit is 0 by chance
 
 
 @dataclass(frozen=True)
@@ -117,16 +117,18 @@ def _feature_histogram(terms: dict[str, int | str], relation: NeighbouringRelati
     base, last = (low, low, 0), num_labels - 1
     others = {
         "all in the last bin": (high, high, last),
-        "all but one in the last bin": (high, low, last),
         "not a number": (math.nan, math.nan, last),
         "infinite": (math.inf, math.inf, last),
         "minus infinite": (-math.inf, -math.inf, last),
         "unknown label": (high, high, last + 1),
     }
     if relation is NeighbouringRelation.ADD_REMOVE:
+        others["all but one in the last bin"] = (high, low, last)
         added = [world(f"add one, {name}", [base], [base, other]) for name, other in others.items()]
         return [world("empty or one, all in one bin", [], [base]), *added]
-    return [world(f"replace one, {name}", [base, base], [base, other]) for name, other in others.items()]
+    exchanged = world("replace one, which features are where", [base, (low, high, last)], [base, (high, low, last)])
+    replaced = [world(f"replace one, {name}", [base, base], [base, other]) for name, other in others.items()]
+    return [*replaced, exchanged]
 
 
 def _randomized_response(terms: dict[str, int | str], relation: NeighbouringRelation) -> list[World]:  # noqa: ARG001
