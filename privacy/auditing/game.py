@@ -26,7 +26,7 @@ from privacy.auditing.rules import Promise, Rule, Tally
 from privacy.auditing.runs import Progress, Runs
 from privacy.auditing.scouting import Prospect, Scouted
 from privacy.auditing.statistics import fitted_to
-from privacy.auditing.worlds import World, beside_known, worlds_of
+from privacy.auditing.worlds import World, beside_known, worlds_left_out, worlds_of
 from privacy.errors import InvalidTerms
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def audit(
     _check_terms(trials, confidence)
     claims = Claim.all_of(mechanism, delta)
     chosen = worlds_of(mechanism, worlds) if worlds is None or isinstance(worlds, str) else list(worlds)
+    left_out = worlds_left_out(mechanism, worlds) if worlds is None or isinstance(worlds, str) else ()
     if not chosen:
         raise InvalidTerms("an audit needs at least one pair of neighbours; nothing was run")
     chosen.append(beside_known(chosen[0]))
@@ -80,7 +81,7 @@ def audit(
         confidence=confidence,
         verdict=Verdict.EXCEEDS_CLAIM if strength > claim.strength else Verdict.NO_EVIDENCE_OF_MORE,
         detectable_shortfall=_shortfall(claim, tally, 1 - confidence),
-        left_out=() if runs.can_copy else ("a copy of the mechanism beside it: it cannot be copied",),
+        left_out=left_out if runs.can_copy else (*left_out, "a copy of the mechanism beside it: it cannot be copied"),
     )
 
 

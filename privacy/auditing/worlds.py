@@ -62,6 +62,15 @@ def worlds_of(mechanism: Mechanism[Any], kind: str | None = None) -> list[World]
     )
 
 
+def worlds_left_out(mechanism: Mechanism[Any], kind: str | None = None) -> tuple[str, ...]:
+    """The built-in worlds that cannot be had here, and why."""
+    if (mechanism.name if kind is None else kind) != "dp_sgd":
+        return ()
+    from privacy.auditing.training_worlds import dp_sgd_left_out
+
+    return dp_sgd_left_out()
+
+
 def beside_known(world: World) -> World:
     """The same two neighbours, each shown beside releases of known data."""
     return replace(world, name=f"{world.name}, beside a known release", centres=None, beside_known=True)
@@ -216,10 +225,17 @@ def _in_steps(world: World, steps_per_unit: float) -> World:
     return replace(world, centres=(first * steps_per_unit, second * steps_per_unit))
 
 
+def _dp_sgd(terms: dict[str, int | str], relation: NeighbouringRelation) -> list[World]:
+    from privacy.auditing.training_worlds import dp_sgd_worlds
+
+    return dp_sgd_worlds(terms, relation)
+
+
 _BUILDERS: dict[str, Callable[[dict[str, int | str], NeighbouringRelation], list[World]]] = {
     "bounded_scalar": _bounded_scalar,
     "clipped_update": _clipped_update,
     "discrete_gaussian": _discrete_gaussian,
+    "dp_sgd": _dp_sgd,
     "feature_histogram": _feature_histogram,
     "label_histogram": _label_histogram,
     "randomized_response": _randomized_response,

@@ -41,8 +41,7 @@ class SkipsChoices(RandomizedResponse):
 
 
 class EvenInSum(ScaledNoise):
-    """Draws again until the noise adds up to an even number: fair in every count, and the number of records is odd
-    or even as it was."""
+    """Draws again until the noise adds up to an even number: fair in every count, and in the sum it is not."""
 
     def answer(self, data, noise):
         drawn = noise.discrete_laplace_vector(self.right_scale, self.num_labels)

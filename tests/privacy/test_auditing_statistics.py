@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from privacy.auditing import granularity, statistics
+from privacy.auditing.observations import Observations, Seen, numbers_of
 from privacy.auditing.rules import Promise, Rule, Tally
 from privacy.auditing.scouting import Scouted
-from privacy.auditing.observations import Observations, Seen, numbers_of
 
 
 def observed(rows, coins=None, *, failed=()) -> Observations:
