@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from privacy.auditing.bounds import guessing_bound, scipy_special
 from privacy.auditing.claims import Claim
+from privacy.auditing.observations import numbers_of
 from privacy.auditing.power import detectable_epsilon
 from privacy.auditing.report import AuditReport, Verdict
 from privacy.auditing.rules import Promise
 from privacy.auditing.runs import noise_sources
-from privacy.auditing.statistics import numbers_of
 from privacy.budget import NeighbouringRelation
 from privacy.errors import InvalidTerms
 

@@ -19,16 +19,18 @@ from typing import TYPE_CHECKING, Any
 
 from privacy.auditing.bounds import scipy_special
 from privacy.auditing.claims import Claim
+from privacy.auditing.learning import learned_from
 from privacy.auditing.power import detectable_epsilon, detectable_mu
 from privacy.auditing.report import AuditReport, Verdict
 from privacy.auditing.rules import Promise, Rule, Tally
 from privacy.auditing.runs import Progress, Runs
 from privacy.auditing.scouting import Prospect, Scouted
 from privacy.auditing.statistics import fitted_to
-from privacy.auditing.worlds import World, beside_known, worlds_of
+from privacy.auditing.worlds import World, beside_known, worlds_left_out, worlds_of
 from privacy.errors import InvalidTerms
 
 if TYPE_CHECKING:
+    from privacy.auditing.observations import Observations
     from privacy.release import Mechanism
 
 _FEWEST_SCOUTS = 50  # runs for each neighbour in each world
@@ -56,6 +58,7 @@ def audit(
     _check_terms(trials, confidence)
     claims = Claim.all_of(mechanism, delta)
     chosen = worlds_of(mechanism, worlds) if worlds is None or isinstance(worlds, str) else list(worlds)
+    left_out = worlds_left_out(mechanism, worlds) if worlds is None or isinstance(worlds, str) else ()
     if not chosen:
         raise InvalidTerms("an audit needs at least one pair of neighbours; nothing was run")
     chosen.append(beside_known(chosen[0]))
@@ -78,7 +81,7 @@ def audit(
         confidence=confidence,
         verdict=Verdict.EXCEEDS_CLAIM if strength > claim.strength else Verdict.NO_EVIDENCE_OF_MORE,
         detectable_shortfall=_shortfall(claim, tally, 1 - confidence),
-        left_out=() if runs.can_copy else ("a copy of the mechanism beside it: it cannot be copied",),
+        left_out=left_out if runs.can_copy else (*left_out, "a copy of the mechanism beside it: it cannot be copied"),
     )
 
 
@@ -114,9 +117,7 @@ def _scout(runs: Runs, worlds: Sequence[World], scouts: int, claims: Sequence[Cl
         seen = runs.observe(world, 2 * _share(world, scouts))
         if seen.failed.all():
             continue
-        statistics = fitted_to(seen, world.centres, gaussian=claims[0].promise is Promise.GAUSSIAN)
-        scouted = [found for statistic in statistics if (found := Scouted.of(statistic, seen))]
-        for found, claim in itertools.product(scouted, claims):
+        for found, claim in itertools.product(_scouted(seen, world, claims[0].promise), claims):
             prospect = found.best_rule(claim.promise, claim.delta).beyond(claim.strength)
             if best is None or prospect.beats(best[0]):
                 best = prospect, _Found(world, seen.values.shape[1], prospect.rule, claim)
@@ -127,6 +128,15 @@ def _scout(runs: Runs, worlds: Sequence[World], scouts: int, claims: Sequence[Cl
             "to audit; see that the worlds hold the kind of data it takes; there is no verdict"
         ) from runs.last_error
     return best[1]
+
+
+def _scouted(seen: Observations, world: World, promise: Promise) -> list[Scouted]:
+    """What every statistic makes of these runs; one that is learned is seen at work on runs it did not learn from."""
+    fitted = fitted_to(seen, world.centres, gaussian=promise is Promise.GAUSSIAN)
+    lesson, unseen = seen.halves()
+    tried = [(statistic, seen) for statistic in fitted]
+    tried += [(statistic, unseen) for statistic in learned_from(lesson, world.centres)]
+    return [found for statistic, shown in tried if (found := Scouted.of(statistic, shown))]
 
 
 def _share(world: World, scouts: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,14 @@ from privacy.mechanisms import (
     RandomizedResponse,
     VotedChoice,
 )
+from privacy.mechanisms.dp_sgd import DpSgd
 from privacy.release import Mechanism
 
 _LAPLACE = ("bounded_scalar", "feature_histogram", "label_histogram", "randomized_response", "voted_choice")
-_GAUSSIAN = ("clipped_update", "discrete_gaussian")
+_GAUSSIAN = ("clipped_update", "discrete_gaussian", "dp_sgd")
 BUILT_IN = tuple(sorted((*_LAPLACE, *_GAUSSIAN)))
+# Noise multipliers and bits of the grid at which a server could once read low bits that had no noise.
+_EXTREMES_OF_DP_SGD: tuple[tuple[int, int], ...] = ((8, 24), (512, 16), (512, 24), (2**36, 8))
 _PROTOCOL = ("name", "terms", "cost", "guarantee", "check", "answer")
 
 
@@ -43,7 +47,9 @@ def built_in(
     relation = _relation(relation)
     if name in _GAUSSIAN:
         if noise_multiplier is None:
-            noise_multiplier = noise_for(epsilon, delta, 1, PrivacyUnit.DEVICE, relation).noise_multiplier
+            noise_multiplier = _noise_for(name, epsilon, delta, relation)
+        if name == "dp_sgd":
+            return _dp_sgd(noise_multiplier, relation)
         if name == "clipped_update":
             return ClippedUpdate({"weights": (4,)}, 1, noise_multiplier, relation)
         return DiscreteGaussian(2, 1, noise_multiplier, relation)
@@ -61,6 +67,28 @@ def built_in(
         case "bounded_scalar":
             return BoundedScalar(0.0, 1.0, epsilon, relation=relation)
     raise InvalidTerms(f"there is no built-in mechanism {name!r}; choose from {', '.join(BUILT_IN)}; nothing was run")
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """Terms of one mechanism that are as hard to hide behind as it lets through."""
+
+    mechanisms: dict[str, Mechanism[Any]]
+    """By a name that tells the terms."""
+    refused: tuple[str, ...]
+    """What the mechanism does not let through, and so cannot be asked for."""
+
+
+def extremes_of(name: str, relation: NeighbouringRelation | str = NeighbouringRelation.REPLACE) -> Extremes:
+    """Other terms under which a built-in mechanism is to be audited as well; none but for DP-SGD."""
+    mechanisms, refused = {}, []
+    for noise_multiplier, grid_bits in _EXTREMES_OF_DP_SGD if name == "dp_sgd" else ():
+        terms = f"noise {noise_multiplier}, grid {grid_bits}"
+        try:
+            mechanisms[f"{name}, {terms}"] = _dp_sgd(noise_multiplier, _relation(relation), grid_bits)
+        except InvalidTerms:
+            refused.append(f"{terms}: the mechanism refuses such terms")
+    return Extremes(mechanisms, tuple(refused))
 
 
 def load(dotted: str) -> Mechanism[Any]:
@@ -84,6 +112,18 @@ def load(dotted: str) -> Mechanism[Any]:
         raise InvalidTerms(f"what {dotted} made is no mechanism: it lacks {', '.join(missing)}; nothing was run")
     made: Mechanism[Any] = mechanism
     return made
+
+
+def _noise_for(name: str, epsilon: Number, delta: float, relation: NeighbouringRelation) -> float:
+    if name == "dp_sgd":
+        one_step = {"sampling_rate": 1, "steps_per_round": 1}
+        return noise_for(epsilon, delta, 1, PrivacyUnit.RECORD, relation, **one_step).noise_multiplier
+    return noise_for(epsilon, delta, 1, PrivacyUnit.DEVICE, relation).noise_multiplier
+
+
+def _dp_sgd(noise_multiplier: Number, relation: NeighbouringRelation, grid_bits: int = 8) -> DpSgd:
+    """One step on every record: the most that a release can show of it."""
+    return DpSgd({"dense.weight": (4, 4)}, 1, noise_multiplier, 1, 1, 1, 1, relation=relation, grid_bits=grid_bits)
 
 
 def _relation(relation: NeighbouringRelation | str) -> NeighbouringRelation:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from privacy.auditing.bounds import gaussian_mu_bound, guessing_bound, scipy_special, two_world_bound
 
 if TYPE_CHECKING:
-    from privacy.auditing.statistics import Observations, Statistic
+    from privacy.auditing.observations import Observations, Statistic
 
 
 class Promise(StrEnum):

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from privacy.auditing.statistics import Observations, Seen, numbers_of
+from privacy.auditing.observations import Observations, Seen, numbers_of
 from privacy.randomness import NoiseSource, SeededSource
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ class Runs:
         progress: Progress | None = None,
     ) -> None:
         self._mechanism = mechanism
-        self._decode: Callable[[bytes], Any] | None = getattr(mechanism, "decode", None)
+        # Whole steps where there are any: turned into floats they lose the low bits that an onlooker has.
+        decode = getattr(mechanism, "decode", None)
+        self._decode: Callable[[bytes], Any] | None = getattr(mechanism, "decode_steps", decode)
         self._noise, self._coins = noise_sources(seed)
         self._progress = progress
         self._made = 0
@@ -107,7 +109,9 @@ def _beside(secret: Seen, known: list[Seen]) -> Seen:
     columns = []
     for release in known:
         if release.values is not None and len(release.values) == len(secret.values):
-            columns.append(secret.values.astype(np.float64) - release.values)
+            are_whole = secret.values.dtype.kind in "iu" and release.values.dtype.kind in "iu"
+            number = np.int64 if are_whole else np.float64
+            columns.append(secret.values.astype(number) - release.values.astype(number))
         else:
             columns.append(np.full(len(secret.values), np.nan))
     return Seen(np.concatenate(columns), secret.length_bytes)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from privacy.auditing.statistics import Observations, Statistic
+    from privacy.auditing.observations import Observations, Statistic
 
     Floats = NDArray[np.float64]
 

@@ -1,15 +1,17 @@
-"""What an onlooker sees of a release, as numbers that a guess can rest on.
+"""Numbers that a guess can rest on: what is large, what is 0, what is missing, and how two numbers differ.
 
-A statistic turns observations into one number a run; NaN means that this run shows nothing by it. Some
-are fixed (length, error); others are fitted to scouting runs, which then take no part in the verdict.
+Some are fixed (length, error); others are fitted to scouting runs, which then take no part in the verdict. What a
+number ends with is looked at in `granularity`, `float_support` and `learning`.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from privacy.auditing.float_support import float_supports
+from privacy.auditing.granularity import granularities, trailing_bits
+from privacy.auditing.observations import Observations, Statistic
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,53 +20,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _MOST_COLUMNS = 8
-
-
-@dataclass(frozen=True)
-class Seen:
-    """One run from outside: the numbers of the release and its length; an error shows neither."""
-
-    values: NDArray[Any] | None
-    length_bytes: int
-    failed: bool = False
-
-
-@dataclass(frozen=True)
-class Observations:
-    """Many runs: the coin that chose the world, and what was seen of each."""
-
-    second: NDArray[np.bool_]
-    values: NDArray[Any]
-    """Runs by columns; NaN where a run showed fewer numbers than others."""
-    length_bytes: Floats
-    failed: NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, coins: Sequence[int], seen: Sequence[Seen], columns: int | None = None) -> Observations:
-        """As a table of `columns` numbers a run, or of as many as the longest release has."""
-        import numpy as np
-
-        return cls(
-            np.array(coins, dtype=bool),
-            _table([run.values for run in seen], columns),
-            np.array([run.length_bytes for run in seen], dtype=np.float64),
-            np.array([run.failed for run in seen], dtype=bool),
-        )
-
-
-@dataclass(frozen=True)
-class Statistic:
-    """A named number for each run."""
-
-    name: str
-    of: Callable[[Observations], Floats]
-
-    def of_each(self, seen: Observations) -> Floats:
-        """The number of every run; what overflows or has no meaning is infinite or NaN."""
-        import numpy as np
-
-        with np.errstate(all="ignore"):
-            return self.of(seen)
 
 
 def error() -> Statistic:
@@ -122,11 +77,6 @@ def difference(column: int, other: int) -> Statistic:
     return Statistic(f"value {column} - value {other}", lambda seen: _column(seen, column) - _column(seen, other))
 
 
-def trailing_bits(column: int) -> Statistic:
-    """The lowest binary digit of one number: adding noise in floats leaves traces there (Mironov 2012)."""
-    return Statistic(f"trailing bits of value {column}", lambda seen: _lowest_digit(seen.values[:, column]))
-
-
 def nearness(first: Floats, second: Floats) -> Statistic:
     """How much nearer, in L1, the release is to the second world's centre: the best statistic for Laplace noise."""
 
@@ -169,7 +119,8 @@ def fitted_to(
     between = [make(*pair) for pair in places for make in best]
     each = [make(column) for column in columns for make in (value, is_not_zero, trailing_bits)]
     pairs = [difference(columns[0], column) for column in columns[1:]]
-    return [*always, *between, support(), total(), largest(), smallest(), magnitude(), *each, *pairs]
+    whole = [support(), total(), largest(), smallest(), magnitude(), *granularities()]
+    return [*always, *between, *whole, *each, *pairs, *float_supports(centres, width)]
 
 
 def centre(seen: Observations, *, second: bool) -> Floats:
@@ -194,35 +145,6 @@ def telling_columns(seen: Observations) -> list[int]:
     sparsity = np.abs(is_zero[seen.second].mean(axis=0) - is_zero[~seen.second].mean(axis=0))
     chosen: list[int] = np.argsort(-np.maximum(shift, sparsity), kind="stable")[:_MOST_COLUMNS].tolist()
     return chosen
-
-
-def numbers_of(payload: bytes, decode: Callable[[bytes], Any] | None) -> NDArray[Any]:
-    """The release as a row of numbers: decoded if possible, else its bytes as integers of 8 bytes."""
-    import numpy as np
-
-    if decode is not None:
-        try:
-            decoded = decode(payload)
-            parts = list(decoded.values()) if isinstance(decoded, Mapping) else [decoded]
-            row = np.concatenate([np.ravel(np.asarray(part)) for part in parts])
-        except Exception:  # whoever cannot decode a message still sees its bytes
-            row = np.empty(0, dtype=object)
-        if row.dtype.kind in "iufb":
-            return row
-    return np.frombuffer(payload + bytes(-len(payload) % 8), dtype="<i8")
-
-
-def _table(rows: Sequence[NDArray[Any] | None], columns: int | None) -> NDArray[Any]:
-    import numpy as np
-
-    width = max((len(row) for row in rows if row is not None), default=0) if columns is None else columns
-    if all(row is not None and len(row) == width for row in rows):
-        return np.array(rows).reshape(len(rows), width)
-    table = np.full((len(rows), width), np.nan)
-    for target, row in zip(table, rows, strict=True):
-        if row is not None:
-            target[: len(row)] = row[:width]
-    return table
 
 
 def _column(seen: Observations, column: int) -> Floats:
@@ -250,16 +172,3 @@ def _where(shown: NDArray[np.bool_], values: Floats) -> Floats:
     import numpy as np
 
     return np.where(shown, values, np.nan)
-
-
-def _lowest_digit(values: NDArray[Any]) -> Floats:
-    """log2 of the lowest binary digit that is 1; NaN for 0 and for what is not finite."""
-    import numpy as np
-
-    exponent: NDArray[Any] = np.zeros(len(values), dtype=np.int64)
-    if values.dtype.kind == "f":
-        mantissa, exponent = np.frexp(np.where(np.isfinite(values), values, 0.0).astype(np.float64))
-        values, exponent = mantissa * 2.0**53, exponent - 53
-    whole = values.astype(np.int64)
-    lowest = np.abs((whole & -whole).astype(np.float64))
-    return np.where(lowest > 0, np.log2(np.maximum(lowest, 1.0)) + exponent, np.nan)

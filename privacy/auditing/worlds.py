@@ -16,20 +16,23 @@ from typing import TYPE_CHECKING, Any
 
 from privacy.budget import NeighbouringRelation
 from privacy.errors import InvalidTerms
+from privacy.mechanisms.discrete_gaussian import GRID_STEPS as DISCRETE_GAUSSIAN_STEPS
 from privacy.tensor_shapes import size_of, unflattened
 
 if TYPE_CHECKING:
     from privacy.release import Mechanism
 
-_Record = tuple[float, int]  # the value of all its features, and its label
+_Record = tuple[float, float, int]  # the value of all features but the last, that of the last, and the label
 _FAR = 100  # times the clip norm: whoever forgets to clip is seen at once
+_UNEVEN = 0.7320508075688772  # of the clip norm: not round in any base, so that no low bit is 0 by chance
 
 
 @dataclass(frozen=True)
 class World:
     """Two neighbours. Each run gets a copy of one of them.
 
-    `centres` is what the releases of both would be without noise, as flat vectors, where that is known.
+    `centres` is what the releases of both would be without noise, as flat vectors, where that is known: in whole
+    steps for a mechanism with `decode_steps`, else as it decodes them.
     `beside_known`: each run shows how the release differs from two releases of `first`, whichever
     neighbour was secret: one by the same mechanism straight after, one by a copy of it made straight
     before. They cost nothing, as the onlooker knows what went in, and they betray noise used twice.
@@ -57,6 +60,15 @@ def worlds_of(mechanism: Mechanism[Any], kind: str | None = None) -> list[World]
         f"there are no built-in worlds for {kind!r}; pass worlds of your own, give the mechanism a method "
         f"neighbouring_worlds, or name one of {', '.join(sorted(_BUILDERS))}; nothing was run"
     )
+
+
+def worlds_left_out(mechanism: Mechanism[Any], kind: str | None = None) -> tuple[str, ...]:
+    """The built-in worlds that cannot be had here, and why."""
+    if (mechanism.name if kind is None else kind) != "dp_sgd":
+        return ()
+    from privacy.auditing.training_worlds import dp_sgd_left_out
+
+    return dp_sgd_left_out()
 
 
 def beside_known(world: World) -> World:
@@ -94,33 +106,38 @@ def _feature_histogram(terms: dict[str, int | str], relation: NeighbouringRelati
     features, num_labels, bins = (int(terms[term]) for term in ("features_per_record", "num_labels", "num_bins"))
     low, high = float(terms["low"]), float(terms["high"])
 
-    # All features of a record fall into one bin: the most that one record can move.
+    # All features of a record fall into one bin, the most that one record can move; or all but one, which shows
+    # noise that comes in as many steps as a record has features.
     def data(records: list[_Record]) -> tuple[Any, Any]:
-        values = np.array([[value] * features for value, _ in records], dtype=np.float64)
-        return values.reshape(-1, features), np.array([label for _, label in records], dtype=np.int64)
+        values = np.array([[*[value] * (features - 1), last] for value, last, _ in records], dtype=np.float64)
+        return values.reshape(-1, features), np.array([label for _, _, label in records], dtype=np.int64)
 
     def table(records: list[_Record]) -> Any:
         counts = np.zeros((num_labels, bins))
-        for value, label in records:
+        for value, last, label in records:
             if label < num_labels:
-                counts[label, -1 if value >= high else 0] += features
+                counts[label, -1 if value >= high else 0] += features - 1
+                counts[label, -1 if last >= high else 0] += 1
         return counts.ravel()
 
     def world(name: str, first: list[_Record], second: list[_Record]) -> World:
         return World(name, data(first), data(second), (table(first), table(second)))
 
-    base, last = (low, 0), num_labels - 1
+    base, last = (low, low, 0), num_labels - 1
     others = {
-        "all in the last bin": (high, last),
-        "not a number": (math.nan, last),
-        "infinite": (math.inf, last),
-        "minus infinite": (-math.inf, last),
-        "unknown label": (high, last + 1),
+        "all in the last bin": (high, high, last),
+        "not a number": (math.nan, math.nan, last),
+        "infinite": (math.inf, math.inf, last),
+        "minus infinite": (-math.inf, -math.inf, last),
+        "unknown label": (high, high, last + 1),
     }
     if relation is NeighbouringRelation.ADD_REMOVE:
+        others["all but one in the last bin"] = (high, low, last)
         added = [world(f"add one, {name}", [base], [base, other]) for name, other in others.items()]
         return [world("empty or one, all in one bin", [], [base]), *added]
-    return [world(f"replace one, {name}", [base, base], [base, other]) for name, other in others.items()]
+    exchanged = world("replace one, which features are where", [base, (low, high, last)], [base, (high, low, last)])
+    replaced = [world(f"replace one, {name}", [base, base], [base, other]) for name, other in others.items()]
+    return [*replaced, exchanged]
 
 
 def _randomized_response(terms: dict[str, int | str], relation: NeighbouringRelation) -> list[World]:  # noqa: ARG001
@@ -149,7 +166,7 @@ def _voted_choice(terms: dict[str, int | str], relation: NeighbouringRelation) -
 def _bounded_scalar(terms: dict[str, int | str], relation: NeighbouringRelation) -> list[World]:  # noqa: ARG001
     # As above: whatever the relation, the whole range is to be hidden.
     low, high = float(terms["low"]), float(terms["high"])
-    ends = ([low], [high])
+    ends = ([0], [int(terms["steps"])])
     return [
         World("low or high end", low, high, ends),
         World("far outside the range", -1e300, 1e300, ends),
@@ -162,16 +179,16 @@ def _clipped_update(terms: dict[str, int | str], relation: NeighbouringRelation)
     shapes = {name: tuple(shape) for name, shape in json.loads(str(terms["shapes"])).items()}
     return [
         replace(world, first=unflattened(world.first, shapes), second=unflattened(world.second, shapes))
-        for world in _vectors(size_of(shapes), terms, relation)
+        for world in _vectors(size_of(shapes), terms, relation, 1 << int(terms["grid_bits"]))
     ]
 
 
 def _discrete_gaussian(terms: dict[str, int | str], relation: NeighbouringRelation) -> list[World]:
-    return _vectors(int(terms["size"]), terms, relation)
+    return _vectors(int(terms["size"]), terms, relation, DISCRETE_GAUSSIAN_STEPS)
 
 
-def _vectors(size: int, terms: dict[str, int | str], relation: NeighbouringRelation) -> list[World]:
-    """Contributions of a whole device, as one vector."""
+def _vectors(size: int, terms: dict[str, int | str], relation: NeighbouringRelation, bound: int) -> list[World]:
+    """Contributions of a whole device, as one vector; `bound` is the clip norm in grid steps."""
     import numpy as np
 
     if not size:
@@ -181,28 +198,44 @@ def _vectors(size: int, terms: dict[str, int | str], relation: NeighbouringRelat
     single[0] = clip_norm
     broken, infinite = even.copy(), even.copy()
     broken[-1], infinite[0] = math.nan, math.inf
+    uneven = _UNEVEN * even
     none_or_some = [
         World("nothing or 100 clip norms", zero, _FAR * even, (zero, even)),
         World("nothing or 100 clip norms on one coordinate", zero, _FAR * single, (zero, single)),
         World("nothing or exactly the clip norm", zero, even, (zero, even)),
+        World("nothing or an update with all its low bits", zero, uneven, (zero, uneven)),
         World("nothing or 1e300", zero, even / clip_norm * 1e300, (zero, even)),
         World("nothing or not a number", zero, broken),
         World("nothing or infinite", zero, infinite),
     ]
-    if relation is NeighbouringRelation.ADD_REMOVE:
-        return none_or_some
-    return [
+    opposite = [
         World("opposite updates of 100 clip norms", -_FAR * even, _FAR * even, (-even, even)),
         World("opposite on one coordinate", -_FAR * single, _FAR * single, (-single, single)),
         World("opposite of exactly the clip norm", -even, even, (-even, even)),
-        *none_or_some,
+        World("opposite updates with all their low bits", -uneven, uneven, (-uneven, uneven)),
     ]
+    worlds = none_or_some if relation is NeighbouringRelation.ADD_REMOVE else [*opposite, *none_or_some]
+    return [_in_steps(world, bound / clip_norm) for world in worlds]
+
+
+def _in_steps(world: World, steps_per_unit: float) -> World:
+    if world.centres is None:
+        return world
+    first, second = world.centres
+    return replace(world, centres=(first * steps_per_unit, second * steps_per_unit))
+
+
+def _dp_sgd(terms: dict[str, int | str], relation: NeighbouringRelation) -> list[World]:
+    from privacy.auditing.training_worlds import dp_sgd_worlds
+
+    return dp_sgd_worlds(terms, relation)
 
 
 _BUILDERS: dict[str, Callable[[dict[str, int | str], NeighbouringRelation], list[World]]] = {
     "bounded_scalar": _bounded_scalar,
     "clipped_update": _clipped_update,
     "discrete_gaussian": _discrete_gaussian,
+    "dp_sgd": _dp_sgd,
     "feature_histogram": _feature_histogram,
     "label_histogram": _label_histogram,
     "randomized_response": _randomized_response,

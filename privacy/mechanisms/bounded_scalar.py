@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from privacy.budget import NeighbouringRelation, PrivacyCost, PrivacyUnit
 from privacy.errors import InvalidTerms
-from privacy.exact import Number, exact_epsilon
+from privacy.exact import Number, check_range, exact_epsilon, whole
 from privacy.packing import pack, unpack
+from privacy.readable import halving_for, real_number
 from privacy.release import Answer, Guarantee
 
 if TYPE_CHECKING:
     from privacy.randomness import NoiseSource
+
+_MOST_STEPS = 2**52  # a float still tells one from the next
 
 
 @dataclass(frozen=True)
@@ -33,13 +36,8 @@ class BoundedScalar:
     name: ClassVar[str] = "bounded_scalar"
 
     def __post_init__(self) -> None:
-        # Infinite ends, or ends so far apart that no float says how far, have an infinite difference, or none.
-        if not 0 < self.high - self.low < math.inf:
-            raise InvalidTerms(
-                f"a scalar needs a finite range, low below high, got {self.low} to {self.high}; nothing was booked"
-            )
-        if self.steps < 1:
-            raise InvalidTerms(f"a scalar needs at least one step, got {self.steps}; nothing was booked")
+        check_range(self.low, self.high, "a scalar needs")
+        object.__setattr__(self, "steps", whole(self.steps, "steps", 1, _MOST_STEPS))
         object.__setattr__(self, "epsilon", exact_epsilon(self.epsilon))
         object.__setattr__(self, "relation", NeighbouringRelation(self.relation))
 
@@ -72,12 +70,19 @@ class BoundedScalar:
 
     def answer(self, data: float, noise: NoiseSource) -> Answer:
         drawn = noise.discrete_laplace(self.steps / exact_epsilon(self.epsilon))
-        value = float(data)
-        # NaN counts as the low end: a defined answer that needs no error.
-        clipped = min(max(value, self.low), self.high) if value == value else self.low  # noqa: PLR0124
-        position = round((clipped - self.low) / (self.high - self.low) * self.steps)
-        return Answer(pack([position + drawn]), noise.seeded)
+        return Answer(pack([self._position(data) + drawn]), noise.seeded)
 
     def decode(self, payload: bytes) -> float:
         """The noised number; it may lie outside the range."""
-        return self.low + unpack(payload, 1)[0] * (self.high - self.low) / self.steps
+        return self.low + self.decode_steps(payload)[0] * (self.high - self.low) / self.steps
+
+    def decode_steps(self, payload: bytes) -> list[int]:
+        """The noised position, as the one whole number that was sent."""
+        return unpack(payload, 1)
+
+    def _position(self, data: float) -> int:
+        value, halving = real_number(data), halving_for(self.low, self.high)
+        low, high = float(self.low) * halving, float(self.high) * halving
+        # What is not a number counts as the low end: a defined answer that needs no error.
+        clipped = low if math.isnan(value) else min(max(value * halving, low), high)
+        return round((clipped - low) / (high - low) * self.steps)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from privacy.budget import NANO, NeighbouringRelation, PrivacyCost, PrivacyUnit, rounded_up
 from privacy.clipping import clip_to_grid
 from privacy.errors import InvalidTerms
-from privacy.exact import Number, exact_multiplier, positive
+from privacy.exact import Number, exact_multiplier, positive, whole
 from privacy.packing import pack, unpack, width_for
 from privacy.release import Answer, Guarantee
 
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from privacy.randomness import NoiseSource
 
 LARGEST_SIZE = 4096
-_GRID_BITS = 10
-_NOISE_RANGE = 6
+GRID_STEPS = 1 << 10
+"""Of the clip norm."""
 _SMALLEST_CLIP, _LARGEST_CLIP = Fraction(1, 10**12), Fraction(10**12)
+_NOISE_RANGE = 6
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,10 @@ class DiscreteGaussian:
     name: ClassVar[str] = "discrete_gaussian"
 
     def __post_init__(self) -> None:
-        if not 1 <= self.size <= LARGEST_SIZE:
-            raise InvalidTerms(
-                f"a discrete Gaussian vector has 1 to {LARGEST_SIZE} numbers, got {self.size}; "
-                "use clipped_update for longer ones; nothing was booked"
-            )
+        object.__setattr__(self, "size", whole(self.size, "the size of a discrete Gaussian vector", 1, LARGEST_SIZE))
         clip_norm = positive(self.clip_norm, "clip_norm")
         if not _SMALLEST_CLIP <= clip_norm <= _LARGEST_CLIP:
-            raise InvalidTerms(f"clip_norm must lie within 1e-12 and 1e12, got {self.clip_norm}; nothing was booked")
+            raise InvalidTerms("clip_norm must lie within 1e-12 and 1e12; nothing was booked")
         object.__setattr__(self, "clip_norm", clip_norm)
         object.__setattr__(self, "noise_multiplier", exact_multiplier(self.noise_multiplier))
         object.__setattr__(self, "relation", NeighbouringRelation(self.relation))
@@ -80,7 +77,7 @@ class DiscreteGaussian:
     @property
     def width_bytes(self) -> int:
         reach = 1 + _NOISE_RANGE * exact_multiplier(self.noise_multiplier)
-        return width_for(math.ceil(reach * (1 << _GRID_BITS)))
+        return width_for(math.ceil(reach * GRID_STEPS))
 
     def check(self, data: NDArray[np.floating]) -> None:
         """One real vector of the declared size."""
@@ -90,12 +87,17 @@ class DiscreteGaussian:
     def answer(self, data: NDArray[np.floating], noise: NoiseSource) -> Answer:
         import numpy as np
 
-        bound = 1 << _GRID_BITS
+        bound = GRID_STEPS
         drawn = noise.discrete_gaussian_vector((exact_multiplier(self.noise_multiplier) * bound) ** 2, self.size)
-        steps = clip_to_grid(np.array(data, dtype=np.float64), float(positive(self.clip_norm, "clip_norm")), bound)
+        with np.errstate(all="ignore"):  # a warning would tell of a record
+            steps = clip_to_grid(np.array(data, dtype=np.float64), float(positive(self.clip_norm, "clip_norm")), bound)
         return Answer(pack(map(int.__add__, map(int, steps.tolist()), drawn), self.width_bytes), noise.seeded)
 
     def decode(self, payload: bytes) -> list[float]:
         """The noised vector."""
-        step = float(positive(self.clip_norm, "clip_norm") / (1 << _GRID_BITS))
-        return [value * step for value in unpack(payload, self.size, self.width_bytes)]
+        step = float(positive(self.clip_norm, "clip_norm") / GRID_STEPS)
+        return [value * step for value in self.decode_steps(payload)]
+
+    def decode_steps(self, payload: bytes) -> list[int]:
+        """The noised vector in whole grid steps."""
+        return unpack(payload, self.size, self.width_bytes)

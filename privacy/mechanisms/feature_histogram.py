@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from privacy.budget import NeighbouringRelation, PrivacyCost, PrivacyUnit
 from privacy.errors import InvalidTerms
-from privacy.exact import Number, exact_epsilon
+from privacy.exact import LARGEST_COUNTS, Number, check_range, exact_epsilon, whole
 from privacy.packing import pack, unpack
+from privacy.readable import halving_for
 from privacy.release import Answer, Guarantee
 
 if TYPE_CHECKING:
@@ -41,15 +41,10 @@ class FeatureHistogram:
     name: ClassVar[str] = "feature_histogram"
 
     def __post_init__(self) -> None:
-        if min(self.num_labels, self.num_bins, self.features_per_record) < 1:
-            raise InvalidTerms(
-                "a feature histogram needs at least one label, one bin and one feature per record; nothing was booked"
-            )
-        # Infinite ends, or ends so far apart that no float says how far, have an infinite difference, or none.
-        if not 0 < self.high - self.low < math.inf:
-            raise InvalidTerms(
-                f"bins need a finite range, low below high, got {self.low} to {self.high}; nothing was booked"
-            )
+        for name in ("num_labels", "num_bins", "features_per_record"):
+            object.__setattr__(self, name, whole(getattr(self, name), name, 1, LARGEST_COUNTS))
+        whole(self.num_labels * self.num_bins, "num_labels times num_bins", 1, LARGEST_COUNTS)
+        check_range(self.low, self.high, "bins need")
         object.__setattr__(self, "epsilon", exact_epsilon(self.epsilon))
         object.__setattr__(self, "relation", NeighbouringRelation(self.relation))
 
@@ -107,10 +102,14 @@ class FeatureHistogram:
         import numpy as np
 
         known = (labels >= 0) & (labels < self.num_labels)
-        # A record must add F counts whatever it holds: values outside the range go to the end bins,
-        # and what is not a number to the first.
-        values = np.nan_to_num(features[known].astype(np.float64), nan=self.low, posinf=self.high, neginf=self.low)
-        position = (np.clip(values, self.low, self.high) - self.low) / (self.high - self.low)
+        halving = halving_for(self.low, self.high)
+        low, high = float(self.low) * halving, float(self.high) * halving
+        with np.errstate(all="ignore"):  # a warning would tell of a record
+            # A record must add F counts whatever it holds: values outside the range go to the end bins,
+            # and what is not a number to the first.
+            values = features[known].astype(np.float64) * halving
+            values = np.nan_to_num(values, nan=low, posinf=high, neginf=low)
+            position = (np.clip(values, low, high) - low) / (high - low)
         bins = np.minimum((position * self.num_bins).astype(np.int64), self.num_bins - 1)
         cells = labels[known].astype(np.int64)[:, None] * self.num_bins + bins
         counted: list[int] = np.bincount(cells.ravel(), minlength=self.num_labels * self.num_bins).tolist()

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from privacy.budget import NeighbouringRelation, PrivacyCost, PrivacyUnit
 from privacy.errors import InvalidTerms
-from privacy.exact import Number, exact_epsilon
+from privacy.exact import LARGEST_COUNTS, Number, exact_epsilon, whole
 from privacy.packing import pack, unpack
+from privacy.readable import whole_number
 from privacy.release import Answer, Guarantee
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ class LabelHistogram:
     name: ClassVar[str] = "label_histogram"
 
     def __post_init__(self) -> None:
-        if self.num_labels < 1:
-            raise InvalidTerms(f"a label histogram needs at least one label, got {self.num_labels}; nothing was booked")
+        object.__setattr__(self, "num_labels", whole(self.num_labels, "num_labels", 1, LARGEST_COUNTS))
         object.__setattr__(self, "epsilon", exact_epsilon(self.epsilon))
         object.__setattr__(self, "relation", NeighbouringRelation(self.relation))
 
@@ -83,7 +83,7 @@ def count_labels(labels: Sequence[int] | Any, num_labels: int) -> list[int]:
         return counted
     counts = [0] * num_labels
     for label in labels:
-        index = label.__index__() if hasattr(label, "__index__") else -1
-        if 0 <= index < num_labels:
+        index = whole_number(label)
+        if index is not None and 0 <= index < num_labels:
             counts[index] += 1
     return counts

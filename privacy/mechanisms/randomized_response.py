@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, ClassVar
 
 from privacy.budget import NeighbouringRelation, PrivacyCost, PrivacyUnit
 from privacy.errors import InvalidTerms
-from privacy.exact import Number, exact_epsilon
+from privacy.exact import LARGEST_COUNTS, Number, exact_epsilon, whole
 from privacy.packing import pack, unpack
 from privacy.randomness import exp_floor
+from privacy.readable import whole_number
 from privacy.release import Answer, Guarantee
 
 if TYPE_CHECKING:
     from privacy.randomness import NoiseSource
 
 _WEIGHT_BITS = 64
-_LARGEST_EPSILON = 10_000  # e^ε is written out, and nobody tells a choice more surely than this
+_LARGEST_EPSILON = 1000  # its weights are integers of ε/ln 2 bits
 
 
 @dataclass(frozen=True)
@@ -33,17 +34,13 @@ class RandomizedResponse:
     name: ClassVar[str] = "randomized_response"
 
     def __post_init__(self) -> None:
-        if self.num_choices < 2:
+        object.__setattr__(self, "num_choices", whole(self.num_choices, "num_choices", 2, LARGEST_COUNTS))
+        object.__setattr__(self, "epsilon", exact_epsilon(self.epsilon))
+        if exact_epsilon(self.epsilon) > _LARGEST_EPSILON:
             raise InvalidTerms(
-                f"randomised response needs at least two choices, got {self.num_choices}; nothing was booked"
-            )
-        epsilon = exact_epsilon(self.epsilon)
-        if epsilon > _LARGEST_EPSILON:
-            raise InvalidTerms(
-                f"randomised response takes an epsilon of at most {_LARGEST_EPSILON}, got {self.epsilon}; "
+                f"randomised response takes an epsilon of {_LARGEST_EPSILON} at most, beyond which it hides nothing; "
                 "nothing was booked"
             )
-        object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "relation", NeighbouringRelation(self.relation))
 
     @property
@@ -80,8 +77,8 @@ class RandomizedResponse:
         truth = self.weight_of_truth
         ticket = noise.below(truth + ((self.num_choices - 1) << _WEIGHT_BITS))
         step = 0 if ticket < truth else 1 + ((ticket - truth) >> _WEIGHT_BITS)
-        # A choice out of range would be a mistake of the caller; an error here would depend on it.
-        choice = data.__index__() % self.num_choices
+        # A choice out of range, or none at all, would be a mistake of the caller; an error here would depend on it.
+        choice = (whole_number(data) or 0) % self.num_choices
         return Answer(pack([(choice + step) % self.num_choices]), noise.seeded)
 
     def decode(self, payload: bytes) -> int:

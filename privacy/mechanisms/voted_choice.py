@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from privacy.budget import NeighbouringRelation, PrivacyCost, PrivacyUnit
 from privacy.errors import InvalidTerms
-from privacy.exact import Number, exact_epsilon
+from privacy.exact import LARGEST_COUNTS, Number, exact_epsilon, whole
 from privacy.packing import pack, unpack
+from privacy.readable import truncated
 from privacy.release import Answer, Guarantee
 
 if TYPE_CHECKING:
@@ -32,8 +33,7 @@ class VotedChoice:
     name: ClassVar[str] = "voted_choice"
 
     def __post_init__(self) -> None:
-        if self.num_choices < 2:
-            raise InvalidTerms(f"a vote needs at least two choices, got {self.num_choices}; nothing was booked")
+        object.__setattr__(self, "num_choices", whole(self.num_choices, "num_choices", 2, LARGEST_COUNTS))
         object.__setattr__(self, "epsilon", exact_epsilon(self.epsilon))
         object.__setattr__(self, "relation", NeighbouringRelation(self.relation))
 
@@ -62,8 +62,8 @@ class VotedChoice:
         drawn = self._drawn(noise)
         counts = [0] * self.num_choices
         for vote in data:
-            # A vote out of range would be a mistake of the caller; an error here would depend on it.
-            counts[int(vote) % self.num_choices] += 1
+            # A vote out of range, or none at all, would be a mistake of the caller; an error here would depend on it.
+            counts[(truncated(vote) or 0) % self.num_choices] += 1
         most = max(counts)
         told = next(choice for choice, allowed in drawn if most - counts[choice] <= allowed)
         return Answer(pack([told]), noise.seeded)

@@ -8,10 +8,10 @@ import struct
 import numpy as np
 import pytest
 
-from privacy.auditing import statistics
+from privacy.auditing import granularity, statistics
+from privacy.auditing.observations import Observations, Seen, numbers_of
 from privacy.auditing.rules import Promise, Rule, Tally
 from privacy.auditing.scouting import Scouted
-from privacy.auditing.statistics import Observations, Seen, numbers_of
 
 
 def observed(rows, coins=None, *, failed=()) -> Observations:
@@ -64,11 +64,11 @@ def test_releases_of_different_lengths_can_be_compared():
     ("value", "lowest"), [(1.0, 0), (12.0, 2), (0.375, -3), (-0.5, -1), (1 + 2.0**-52, -52), (2.0**-60, -60)]
 )
 def test_trailing_bits_of_a_float_are_those_of_its_value(value, lowest):
-    assert of(statistics.trailing_bits(0), [[value]]) == [lowest]
+    assert of(granularity.trailing_bits(0), [[value]]) == [lowest]
 
 
 def test_trailing_bits_of_integers_count_from_one_and_zero_has_none():
-    found = of(statistics.trailing_bits(0), [[12], [-1], [0], [-(2**63)]])
+    found = of(granularity.trailing_bits(0), [[12], [-1], [0], [-(2**63)]])
     assert found[:2] == [2, 0]
     assert math.isnan(found[2])
     assert found[3] == 63
