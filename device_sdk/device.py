@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Self
 from device_sdk.conditions import Conditions
 from device_sdk.config import DeviceConfig
 from device_sdk.errors import AlreadyEnrolled, NotEnrolled
-from device_sdk.identity import Identity, Standing, ledger_keys
+from device_sdk.identity import Identity, Standing
 from device_sdk.kept import Kept
+from device_sdk.ledger_access import open_ledger
 from device_sdk.policy import Abilities, Policy
 from device_sdk.run_lock import running
 from device_sdk.state import RoundJournal
@@ -32,7 +33,6 @@ from device_sdk.wire.cancelling import Deadline, Stop
 from device_sdk.wire.errors import Cancelled, DeadlinePassed, InvalidInvitation, WireError
 from device_sdk.wire.invitation import Address, Invitation
 from device_sdk.wire.messages import GoodbyeReason
-from privacy.ledger import Ledger
 
 if TYPE_CHECKING:
     from device_sdk.background import BackgroundRun
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from device_sdk.wire.channel import Channel
     from privacy.budget import PrivacyBudget
     from privacy.exact import Number
-    from privacy.ledger import LedgerStatus
+    from privacy.ledger import Ledger, LedgerStatus
     from privacy.release import Mechanism
 
 _GOODBYE_SECONDS = 5.0
@@ -107,7 +107,7 @@ class Device:
         """The device that a configuration describes."""
         vault = Vault.open(config.state, config.keys.open(passphrase))
         try:
-            ledger = Ledger.open(config.state, ledger_keys(vault), config.budget)
+            ledger = open_ledger(vault, config.budget, server=config.server)
         except BaseException:
             vault.close()
             raise
@@ -131,8 +131,11 @@ class Device:
                 raise AlreadyEnrolled(
                     f"this device is enrolled at {self._config.server}; leave first; nothing was sent"
                 )
-            keys = (identity.signing_key, ledger_keys(self._vault).signing)
+            keys = (identity.signing_key, identity.ledger_key)
             reply = enrol(asked, identity.certificate_request, *keys, timeout_seconds=timeout_seconds, stop=stop)
+            if identity.is_excerpt:
+                # First: a release to a server that is not yet shown an excerpt would show it the ledger.
+                self._ledger.show(reply.server)
             identity.enrol(reply)
 
     def share_label_histogram(

@@ -31,8 +31,11 @@ class Kept:
     @classmethod
     def of(cls, vault: Vault, ledger: Ledger, server: str) -> Kept:
         """What `vault` keeps for `server`, as the app names it."""
-        journal = RoundJournal(vault, ledger, server)
-        return cls(vault, ledger, Identity.of(vault, server), journal, AffinityStore(vault, server))
+        identity = Identity.of(vault, server)
+        if identity.enrolment is not None and identity.is_excerpt:
+            # Nothing to be done, unless a ledger was started over that had lost it.
+            ledger.show(identity.enrolment.server)
+        return cls(vault, ledger, identity, RoundJournal(vault, ledger, server), AffinityStore(vault, server))
 
     @contextmanager
     def undisturbed(self) -> Iterator[None]:

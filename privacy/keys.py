@@ -1,4 +1,7 @@
-"""The ledger's two secrets: an Ed25519 key that signs its heads and receipts, and a key that seals answers.
+"""The ledger's two secrets: an Ed25519 key that signs its entries, and a key that seals answers.
+
+What a server sees is signed by a key of that server's own, derived from the first (`shown_at`), so that two servers
+cannot tell by their receipts that they talk to the same device. The key of the ledger's mark is derived too.
 
 They live in a vault (`to_bytes`, `from_bytes`) or, where an operator says so, in a key file of mode
 0600. There is no third place and no fallback: a key that cannot be read is an error. Secrets stand in
@@ -9,10 +12,14 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from privacy.durable import sync, sync_directory
 from privacy.errors import LedgerUnavailable
@@ -24,6 +31,9 @@ if TYPE_CHECKING:
 _MAGIC = b"covey-ledger-keys-v1\n"
 _LENGTH = len(_MAGIC) + 2 * KEY_BYTES
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_SHOWN_TAG = b"covey-shown-v1"
+_MARK_TAG = b"covey-ledger-mark-v1"
+_ID_BYTES = 16
 
 
 class SigningKey:
@@ -51,6 +61,14 @@ class SigningKey:
         raise TypeError("keys are not pickled; pass `to_bytes` to a vault")
 
 
+@dataclass(frozen=True)
+class ShownKey:
+    """The key and the name under which one server knows a device's ledger."""
+
+    signing: SigningKey
+    ledger: str
+
+
 class LedgerKeys:
     """What a device needs to write its ledger. Keep it apart from other keys: shredding those must not reset it."""
 
@@ -65,6 +83,23 @@ class LedgerKeys:
     @property
     def public_key(self) -> bytes:
         return self.signing.public_key
+
+    @cached_property
+    def marking(self) -> bytes:
+        """Seals the ledger's mark."""
+        return self._derived(_MARK_TAG, KEY_BYTES)
+
+    def shown_at(self, place: str) -> ShownKey:
+        """What the server at `place`, as the device calls it, sees in place of `signing`: always the same, and its own.
+
+        `place` is the device's name for the server and not the server's for itself, so that no two servers can
+        have themselves shown the same key.
+        """
+        secret = self._derived(_SHOWN_TAG + place.encode(), KEY_BYTES + _ID_BYTES)
+        return ShownKey(SigningKey(secret[:KEY_BYTES]), secret[KEY_BYTES:].hex())
+
+    def _derived(self, purpose: bytes, length: int) -> bytes:
+        return HKDF(SHA256(), length, None, purpose).derive(self.signing.to_bytes())
 
     def to_bytes(self) -> bytes:
         """Both secrets, for a vault to seal."""
