@@ -107,7 +107,7 @@ class Device:
         """The device that a configuration describes."""
         vault = Vault.open(config.state, config.keys.open(passphrase))
         try:
-            ledger = open_ledger(vault, config.budget, server=config.server)
+            ledger = open_ledger(vault, config.budget).shown_at(config.server)
         except BaseException:
             vault.close()
             raise
@@ -133,9 +133,6 @@ class Device:
                 )
             keys = (identity.signing_key, identity.ledger_key)
             reply = enrol(asked, identity.certificate_request, *keys, timeout_seconds=timeout_seconds, stop=stop)
-            if identity.is_excerpt:
-                # First: a release to a server that is not yet shown an excerpt would show it the ledger.
-                self._ledger.show(reply.server)
             identity.enrol(reply)
 
     def share_label_histogram(

@@ -4,9 +4,10 @@
 
 Three keys, none shared, because each lives for another time. The TLS key (P-256) is replaced at every renewal. The
 signing key (Ed25519) vouches for updates as long as the device is enrolled, and is shredded when it leaves. The
-ledger's key (`device_sdk.ledger_access`) belongs to the device and to no server: it outlives every enrolment, or leaving
-and coming back would reset the budget. What a server sees of it is a key derived for that server alone. Keys and the request made with them are on disk before they are used, so that a
-device killed while it enrols asks again with the same ones, which the server answers again.
+ledger's key (`device_sdk.ledger_access`) belongs to the device and to no server: it outlives every enrolment, or
+leaving and coming back would reset the budget. What a server sees of it is a key derived for that server alone. Keys
+and the request made with them are on disk before they are used, so that a device killed while it enrols asks again
+with the same ones, which the server answers again.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class _Secrets:
     """The key of a renewal that was asked for and not answered yet."""
     next_request: bytes = b""
     is_excerpt: bool = True
-    """Whether the server is shown a key, a name and numbers of its own; not if it was enrolled before there were any."""
+    """Whether the server is shown a ledger's key, name and numbers of its own; not if it enrolled before that."""
 
 
 class Identity:

@@ -32,10 +32,8 @@ class Kept:
     def of(cls, vault: Vault, ledger: Ledger, server: str) -> Kept:
         """What `vault` keeps for `server`, as the app names it."""
         identity = Identity.of(vault, server)
-        if identity.enrolment is not None and identity.is_excerpt:
-            # Nothing to be done, unless a ledger was started over that had lost it.
-            ledger.show(identity.enrolment.server)
-        return cls(vault, ledger, identity, RoundJournal(vault, ledger, server), AffinityStore(vault, server))
+        shown = ledger.shown_at(server if identity.is_excerpt else None)
+        return cls(vault, shown, identity, RoundJournal(vault, shown, server), AffinityStore(vault, server))
 
     @contextmanager
     def undisturbed(self) -> Iterator[None]:

@@ -41,7 +41,9 @@ def ledger_keys(vault: Vault) -> LedgerKeys:
         if kept is not None:
             return LedgerKeys.from_bytes(kept)
         keys = LedgerKeys.generate()
-        if not _has_ledger(vault):  # one that is there was written under other keys, and its own mark says how far it came
+        if not _has_ledger(
+            vault
+        ):  # one that is there was written under other keys, and its own mark says how far it came
             with unavailable("marked"):
                 Mark.create(vault.directory / MARK_FILE, keys.marking)
         table.put(_KEYS, keys.to_bytes())
@@ -50,8 +52,8 @@ def ledger_keys(vault: Vault) -> LedgerKeys:
     return keys
 
 
-def open_ledger(vault: Vault, budget: PrivacyBudget | None = None, *, server: str | None = None) -> Ledger:
-    """The ledger beside `vault`, opened for `server` as the app names it; a new one where there never was one.
+def open_ledger(vault: Vault, budget: PrivacyBudget | None = None) -> Ledger:
+    """The ledger beside `vault`; a new one where there never was one.
 
     `LedgerTampered` if the vault knows of one that is not there any more, or not as it was.
     """
@@ -60,7 +62,7 @@ def open_ledger(vault: Vault, budget: PrivacyBudget | None = None, *, server: st
     is_known = marked.get(_MARKED) is not None
     if not is_known and not _has_ledger(vault):
         raise tampered("it is gone, and the vault still holds its keys")
-    ledger = Ledger.open(vault.directory, keys, budget, is_known=is_known, place=server)
+    ledger = Ledger.open(vault.directory, keys, budget, is_known=is_known)
     if not is_known:
         try:
             marked.put(_MARKED, _YES)

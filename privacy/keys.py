@@ -10,6 +10,7 @@ no repr, no log, no pickle. Python cannot wipe memory; a process that holds keys
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ _LENGTH = len(_MAGIC) + 2 * KEY_BYTES
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _SHOWN_TAG = b"covey-shown-v1"
 _MARK_TAG = b"covey-ledger-mark-v1"
-_ID_BYTES = 16
+_NAME_TAG = b"covey-shown-name-v1"
+_NAME_BYTES = 16
 
 
 class SigningKey:
@@ -66,7 +68,10 @@ class ShownKey:
     """The key and the name under which one server knows a device's ledger."""
 
     signing: SigningKey
-    ledger: str
+
+    @cached_property
+    def ledger(self) -> str:
+        return shown_name(self.signing.public_key)
 
 
 class LedgerKeys:
@@ -87,7 +92,7 @@ class LedgerKeys:
     @cached_property
     def marking(self) -> bytes:
         """Seals the ledger's mark."""
-        return self._derived(_MARK_TAG, KEY_BYTES)
+        return self._derived(_MARK_TAG)
 
     def shown_at(self, place: str) -> ShownKey:
         """What the server at `place`, as the device calls it, sees in place of `signing`: always the same, and its own.
@@ -95,11 +100,10 @@ class LedgerKeys:
         `place` is the device's name for the server and not the server's for itself, so that no two servers can
         have themselves shown the same key.
         """
-        secret = self._derived(_SHOWN_TAG + place.encode(), KEY_BYTES + _ID_BYTES)
-        return ShownKey(SigningKey(secret[:KEY_BYTES]), secret[KEY_BYTES:].hex())
+        return ShownKey(SigningKey(self._derived(_SHOWN_TAG + place.encode())))
 
-    def _derived(self, purpose: bytes, length: int) -> bytes:
-        return HKDF(SHA256(), length, None, purpose).derive(self.signing.to_bytes())
+    def _derived(self, purpose: bytes) -> bytes:
+        return HKDF(SHA256(), KEY_BYTES, None, purpose).derive(self.signing.to_bytes())
 
     def to_bytes(self) -> bytes:
         """Both secrets, for a vault to seal."""
@@ -151,6 +155,11 @@ class LedgerKeys:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("keys are not pickled; pass `to_bytes` to a vault")
+
+
+def shown_name(public_key: bytes) -> str:
+    """The ledger's name at the server that is shown this key."""
+    return hashlib.sha256(_NAME_TAG + public_key).digest()[:_NAME_BYTES].hex()
 
 
 def check_signature(public_key: bytes, statement: bytes, signature: bytes) -> None:

@@ -13,7 +13,7 @@ cut, rolled back, exchanged or lost has no budget left until a person decides (`
 can prevent is that mark and ledger are set back together, by someone who kept older copies of both; it is noticed at
 the next contact with a server that has seen more (`keep`).
 
-A server is shown an excerpt of its own (`show`, `privacy.ledger.excerpts`).
+A server is shown an excerpt of its own (`shown_at`, `privacy.ledger.excerpts`).
 
 A ledger may be used by many threads and many processes at once; after a fork, open it anew.
 """
@@ -37,10 +37,10 @@ from privacy.ledger.entries import (
     QuotaSet,
     Released,
     Reserved,
-    Shown,
     request_digest,
     terms_digest,
 )
+from privacy.ledger.excerpts import Face
 from privacy.ledger.files import (
     LOCK_TIMEOUT_SECONDS,
     LedgerFiles,
@@ -63,10 +63,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from privacy.budget import PrivacyBudget, PrivacyCost
-    from privacy.keys import LedgerKeys
+    from privacy.keys import LedgerKeys, ShownKey
     from privacy.ledger.checks import OpenLedger
     from privacy.ledger.entries import Head
-    from privacy.ledger.excerpts import Excerpt, Face
+    from privacy.ledger.excerpts import Excerpt
     from privacy.ledger.state import LedgerState
     from privacy.ledger.storage import LedgerStorage
     from privacy.receipts import Countersignature
@@ -98,8 +98,8 @@ class Booking:
 class Ledger:
     """The open ledger of one device. `open` and `read` are the ways in."""
 
-    def __init__(self, session: LedgerSession) -> None:
-        self._session = session
+    def __init__(self, session: LedgerSession, shown: ShownKey | None = None) -> None:
+        self._session, self._shown = session, shown
 
     @classmethod
     def open(
@@ -111,12 +111,10 @@ class Ledger:
         clock: Callable[[], float] = time.time,
         lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
         is_known: bool = False,
-        place: str | None = None,
     ) -> Self:
         """The ledger in `directory`, verified; a new one with `budget` where there never was one.
 
         `is_known`: whoever keeps the keys knows that the ledger's mark was made, so one without it was taken away.
-        `place` is the device's name for the server that it is opened for, which is shown an excerpt (`show`).
         """
         if budget is not None:
             with unavailable("created"):
@@ -134,8 +132,7 @@ class Ledger:
                     raise tampered("it vanished while it was created")
                 with closing_on_failure(parts):
                     mark = _marked(files, keys, parts)
-            shown = None if place is None else keys.shown_at(place)
-            session = LedgerSession(files, parts, keys, clock, mark=mark, shown=shown)
+            session = LedgerSession(files, parts, keys, clock, mark=mark)
         ledger = cls(session)
         with closing_on_failure(ledger):
             ledger._check_budget(budget)
@@ -181,18 +178,24 @@ class Ledger:
 
     @property
     def device_key(self) -> bytes:
-        """The public key that signs receipts: that of the server it was opened for once it is shown an excerpt,
-        or else the ledger's own.
-        """
-        shown = self._session.shown
-        is_shown = shown is not None and shown.ledger in self._state.excerpts.by_ledger
-        return shown.signing.public_key if shown and is_shown else bytes.fromhex(self._state.opened.device_key)
+        """The public key that signs receipts: the one that is shown (`shown_at`), or else the ledger's own."""
+        if self._shown is not None:
+            return self._shown.signing.public_key
+        return bytes.fromhex(self._state.opened.device_key)
 
     @property
     def excerpts(self) -> dict[str, Excerpt]:
         """What servers are shown of this ledger, by the name they know it by."""
         with self._session.knowing():
             return dict(self._state.excerpts.by_ledger)
+
+    def shown_at(self, place: str | None) -> Ledger:
+        """The same ledger, of which a server is shown an excerpt; `place` is the device's name for that server.
+
+        What is reserved by it goes into that excerpt: under a key and a name that no other server sees, and under
+        numbers that count nothing else. None for a server that is shown the ledger itself. Closing one closes both.
+        """
+        return Ledger(self._session, None if place is None else self._session.keys.shown_at(place))
 
     @contextmanager
     def undisturbed(self) -> Iterator[None]:
@@ -228,6 +231,7 @@ class Ledger:
                     spend=spend,
                     spent=spent,
                     spent_by_server=spent_by_server,
+                    shown="" if self._shown is None else self.device_key.hex(),
                 )
             )
         return Reservation(self.id, sequence, digest)
@@ -281,23 +285,6 @@ class Ledger:
             if self._state.quotas.get(server) != share_ppm:
                 draft.append(QuotaSet(server, share_ppm))
 
-    def show(self, server: str) -> None:
-        """From here on show `server` an excerpt: its own releases, under a key and a name that only it ever sees.
-
-        `server` is its own name in entries and receipts. Which excerpt is decided by the place that the ledger was opened
-        for. A server to which this was never done goes on seeing the ledger's own key, name and numbers.
-        """
-        check_name(server)
-        shown = self._session.shown
-        if shown is None:
-            raise InvalidTerms("this ledger was opened for no server in particular; nothing was changed")
-        with self._session.knowing():
-            if self._state.excerpts.is_shown(server, shown.ledger):
-                return
-        with self._session.writing() as draft:
-            if not self._state.excerpts.is_shown(server, shown.ledger):
-                draft.append(Shown(server, shown.ledger, shown.signing.public_key.hex()))
-
     def record_decision(self, reason: str) -> None:
         """Write down what a person decided about this ledger, and why. It changes no sum."""
         check_name(reason)
@@ -317,17 +304,19 @@ class Ledger:
         """
         countersignature.check_server()
         is_last = countersignature.entry == self._session.signed
+        with self._session.knowing():
+            excerpt = self._excerpt(countersignature.ledger)
+            ledger, key = self.id, self._state.opened.device_key
         if not is_last:  # what was signed here needs no check
-            with self._session.knowing():
-                key = self._state.key_of(countersignature.ledger)
-            countersignature.check_device(countersignature.ledger if key else self.id, bytes.fromhex(key or ""))
+            name, signer = (ledger, key) if excerpt is None else (excerpt.ledger, excerpt.device_key)
+            countersignature.check_device(name, bytes.fromhex(signer))
         with self._session.guarded():
             reserve = None if acknowledged is None else self._answered(acknowledged)
             with self._session.acknowledging(Acknowledged(countersignature, reserve)):
                 if later and is_last:
                     return
                 self._session.write_acknowledged()
-            check_reached(self._state, countersignature)
+            check_reached(self._state, excerpt, countersignature)
 
     def write_acknowledged(self) -> None:
         """Have on disk what `keep` was allowed to put off."""
@@ -359,7 +348,7 @@ class Ledger:
         # Whatever others have written since the last entry of this session, it comes after it.
         with self._session.guarded() if is_last else self._session.knowing():
             self._check_made_here(release)
-            return self._session.face_of(release.sequence)
+            return self._face(release.sequence)
 
     def note_signed(self, release: Release, head: Head) -> None:
         """Remember what was signed for the last release here, so that it need not be checked when it comes back."""
@@ -412,6 +401,23 @@ class Ledger:
         reserved = self._state.reserved.get(reservation.sequence)
         if reserved is None or reservation.ledger != self.id or reserved.request != reservation.request:
             raise ReleaseRefused("this reservation was not made by this ledger; nothing was stored or released")
+
+    def _excerpt(self, ledger: str) -> Excerpt | None:
+        """What a server is shown that knows this ledger by that name; none for the ledger itself, or a stranger."""
+        if self._shown is not None and ledger == self._shown.ledger:
+            # Known to be ours even if all of it is gone.
+            return self._state.excerpts.under(self.device_key.hex())
+        return self._state.excerpts.by_ledger.get(ledger)
+
+    def _face(self, sequence: int) -> Face:
+        if sequence not in self._state.excerpts.places:
+            digest = self._state.digests[sequence - self._state.first]
+            return Face(self.id, sequence, digest, self._session.keys.signing)
+        excerpt, number = self._state.excerpts.places[sequence]
+        head = excerpt.head_at(number)
+        if head is None or self._shown is None or excerpt.ledger != self._shown.ledger:
+            raise ReleaseRefused("this release is for a server that is shown another excerpt; it stays on the device")
+        return Face(excerpt.ledger, number, head, self._shown.signing)
 
     def _check_made_here(self, release: Release) -> None:
         """Raise `ReleaseRefused` unless there is an entry that says the same."""

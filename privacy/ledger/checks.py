@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from privacy.ledger.anchor import Note
+    from privacy.ledger.excerpts import Excerpt
     from privacy.ledger.files import LedgerFiles
     from privacy.ledger.mark import Reached
 
@@ -183,10 +184,12 @@ def check_everything(
     )
 
 
-def check_reached(state: LedgerState, countersignature: Countersignature) -> None:
-    """Raise `LedgerTampered` if a server has seen an entry of this ledger that is not in it (any more)."""
+def check_reached(state: LedgerState, excerpt: Excerpt | None, countersignature: Countersignature) -> None:
+    """Raise `LedgerTampered` if a server has seen an entry of this ledger that is not in it (any more).
+
+    `excerpt` is what that server is shown; none if it is shown the ledger itself.
+    """
     # Numbers before the opening entry belong to a predecessor; a person has decided about that one.
-    excerpt = state.excerpts.by_ledger.get(countersignature.ledger)
     number = countersignature.sequence
     if number < state.first if excerpt is None else number <= excerpt.before:
         return
@@ -249,11 +252,12 @@ def _check_countersignatures(state: LedgerState, storage: LedgerStorage) -> None
             kept.check_server()
         except (ValueError, ReceiptRefused) as error:
             raise tampered("a kept countersignature was changed") from error
-        device_key = state.key_of(kept.ledger)
-        if kept.server != server or device_key is None:
-            raise tampered("a kept countersignature belongs elsewhere")
+        excerpt = state.excerpts.by_ledger.get(kept.ledger)
+        if kept.server != server or (excerpt is None and kept.ledger != state.opened.ledger):
+            raise tampered("a kept countersignature is about what is not in it")
+        device_key = state.opened.device_key if excerpt is None else excerpt.device_key
         check_signed(device_key, kept.entry.statement, kept.head_signature, "a countersigned entry")
-        check_reached(state, kept)
+        check_reached(state, excerpt, kept)
 
 
 def _check_answer(state: LedgerState, storage: LedgerStorage, reserve: int) -> None:

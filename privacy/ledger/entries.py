@@ -1,4 +1,4 @@
-"""What stands in a ledger: six kinds of event, their one spelling as bytes, and the chain that ties them.
+"""What stands in a ledger: five kinds of event, their one spelling as bytes, and the chain that ties them.
 
     hash of an entry = SHA-256("covey-ledger-v1" ‖ hash of the entry before ‖ body)
 
@@ -22,6 +22,7 @@ from privacy.canonical import (
     as_whole,
     canonical,
     parse,
+    take_hex,
     take_list,
     take_text,
     take_whole,
@@ -110,8 +111,8 @@ class Opened:
     quotas: tuple[tuple[str, int], ...] = ()
     predecessor: tuple[tuple[str, str], ...] = ()
     """Name and SHA-256 of each broken file that this ledger continues; empty for a first ledger."""
-    shown: tuple[tuple[str, str, str, int], ...] = ()
-    """Server, ledger, key and last number of each excerpt (`Shown`) that goes on."""
+    shown: tuple[tuple[str, int], ...] = ()
+    """Key and last number of each excerpt that goes on (`privacy.ledger.excerpts`)."""
     lost: int = 0
     """The most releases that a predecessor may have made and that nobody can read any more."""
     version: int = FORMAT_VERSION
@@ -157,10 +158,7 @@ class Opened:
             ),
             quotas=tuple((as_text(server), as_whole(share)) for server, share in take_list(fields, "quotas")),
             predecessor=tuple((as_text(name), as_text(sha)) for name, sha in take_list(fields, "predecessor")),
-            shown=tuple(
-                (as_text(server), as_text(ledger), as_text(key), as_whole(number))
-                for server, ledger, key, number in take_list(excerpts, "shown")
-            ),
+            shown=tuple((as_text(key), as_whole(number)) for key, number in take_list(excerpts, "shown")),
             lost=take_whole(excerpts, "lost"),
             version=version,
             signature=take_text(fields, "signature"),
@@ -182,6 +180,8 @@ class Reserved:
     spend: Spend
     spent: Spend
     spent_by_server: Spend
+    shown: str = ""
+    """The key of the excerpt that the release goes into; none where the server is shown the ledger itself."""
 
     def to_fields(self) -> Fields:
         return {
@@ -194,6 +194,7 @@ class Reserved:
             "spend": spend_list(self.spend),
             "spent": spend_list(self.spent),
             "spent_by_server": spend_list(self.spent_by_server),
+            **({"shown": self.shown} if self.shown else {}),
         }
 
     @classmethod
@@ -208,6 +209,7 @@ class Reserved:
             spend=Spend(*take_wholes(fields, "spend", 3)),
             spent=Spend(*take_wholes(fields, "spent", 3)),
             spent_by_server=Spend(*take_wholes(fields, "spent_by_server", 3)),
+            shown=take_hex(fields, "shown").hex() if "shown" in fields else "",
         )
 
 
@@ -259,28 +261,6 @@ class QuotaSet:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """From here on `server` is shown its own releases only, under a ledger's name and a key of its own."""
-
-    kind: ClassVar[str] = "shown"
-
-    server: str
-    ledger: str
-    device_key: str
-
-    def to_fields(self) -> Fields:
-        return {"server": self.server, "ledger": self.ledger, "device_key": self.device_key}
-
-    @classmethod
-    def from_fields(cls, fields: Fields) -> Self:
-        return cls(
-            server=take_text(fields, "server"),
-            ledger=take_text(fields, "ledger"),
-            device_key=take_text(fields, "device_key"),
-        )
-
-
-@dataclass(frozen=True)
 class Decided:
     """A person decided something about this ledger, and why."""
 
@@ -296,8 +276,8 @@ class Decided:
         return cls(reason=take_text(fields, "reason"))
 
 
-Event = Opened | Reserved | Released | QuotaSet | Shown | Decided
-_KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in (Opened, Reserved, Released, QuotaSet, Shown, Decided)}
+Event = Opened | Reserved | Released | QuotaSet | Decided
+_KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in (Opened, Reserved, Released, QuotaSet, Decided)}
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
 """What one server is shown of a ledger: its own releases, numbered 1, 2, 3 under a name and a key of its own.
 
-    head of a release = SHA-256("covey-excerpt-v1" ‖ head of the release before ‖ [ledger, number, request, payload])
+    head of a release = SHA-256("covey-excerpt-v1" ‖ head of the release before ‖ [name, number, request, payload hash])
 
 The device keeps one ledger, with one budget. Each server sees an excerpt of it that is a small ledger in itself: its
-receipts follow each other, a fork or a replay shows, and a countersignature says how far it had come. Nothing
-in it tells of other servers: not the key, not the name, not the numbers, not the hashes. Which entries an excerpt is made of
-stands in the ledger (`Shown`), for whoever may read that.
+receipts follow each other, a fork or a replay shows, and a countersignature says how far it had come. Nothing in it
+tells of other servers: not the key, not the name, not the numbers, not the hashes. Which excerpt a release goes into
+stands in the ledger, with its reservation, for whoever may read that.
 
-A server for which the ledger holds no `Shown` is shown the ledger itself, as all were before there were excerpts.
+A server that enrolled before there were excerpts goes on seeing the ledger itself.
 """
 
 from __future__ import annotations
@@ -17,28 +17,31 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from privacy.canonical import canonical
+from privacy.keys import shown_name
 from privacy.ledger.entries import BEFORE_GENESIS
 
 if TYPE_CHECKING:
     from privacy.keys import SigningKey
-    from privacy.ledger.entries import Opened, Shown
+    from privacy.ledger.entries import Opened
 
 _TAG = b"covey-excerpt-v1"
-NOBODY = ""
-"""In place of a server's name, where nothing more goes into an excerpt."""
 
 
 @dataclass
 class Excerpt:
     """The releases that stand in one server's receipts."""
 
-    ledger: str
     device_key: str
     before: int = 0
     """How many releases may have been shown before this ledger begins."""
     entries: list[int] = field(default_factory=list)
     """The numbers of these releases in the ledger itself."""
     heads: list[bytes] = field(default_factory=list)
+
+    @property
+    def ledger(self) -> str:
+        """The name that the server knows the ledger by."""
+        return shown_name(bytes.fromhex(self.device_key))
 
     @property
     def number(self) -> int:
@@ -54,13 +57,14 @@ class Excerpt:
 
     def head_at(self, number: int) -> bytes | None:
         """The head of a release; none for a number outside this ledger."""
-        inside = self.before < number <= self.number
-        return self.heads[number - self.before - 1] if inside else None
+        return self.heads[number - self.before - 1] if self._is_inside(number) else None
 
     def entry_at(self, number: int) -> int | None:
         """Where a release stands in the ledger itself; none for a number outside it."""
-        inside = self.before < number <= self.number
-        return self.entries[number - self.before - 1] if inside else None
+        return self.entries[number - self.before - 1] if self._is_inside(number) else None
+
+    def _is_inside(self, number: int) -> bool:
+        return self.before < number <= self.number
 
 
 @dataclass
@@ -68,47 +72,34 @@ class Excerpts:
     """Every server's excerpt of one ledger."""
 
     lost: int = 0
+    """After how many releases an excerpt goes on that nobody knows of any more."""
     by_ledger: dict[str, Excerpt] = field(default_factory=dict)
     """By the name that the server knows the ledger by."""
-    shown_to: dict[str, str] = field(default_factory=dict)
-    """By the server's own name, which excerpt the next release to it goes into."""
-    places: dict[int, tuple[str, int]] = field(default_factory=dict)
+    places: dict[int, tuple[Excerpt, int]] = field(default_factory=dict)
     """By the number of a release in the ledger: in which excerpt it stands, and its number there."""
 
     @classmethod
     def of(cls, opened: Opened) -> Excerpts:
         """Those that go on from before the ledger was opened."""
-        excerpts = cls(opened.lost)
-        for server, ledger, device_key, number in opened.shown:
-            excerpts.by_ledger[ledger] = Excerpt(ledger, device_key, number)
-            if server != NOBODY:
-                excerpts.shown_to[server] = ledger
-        return excerpts
+        known = [Excerpt(device_key, number) for device_key, number in opened.shown]
+        return cls(opened.lost, {excerpt.ledger: excerpt for excerpt in known})
 
-    def show(self, shown: Shown) -> None:
-        """From here on, releases to this server go into this excerpt."""
-        # One that nobody knows of any more goes on after as many releases as may have been lost.
-        self.by_ledger.setdefault(shown.ledger, Excerpt(shown.ledger, shown.device_key, self.lost))
-        self.shown_to[shown.server] = shown.ledger
-
-    def release(self, sequence: int, server: str, request: str, payload_hash: str) -> None:
-        """Count a release to `server`, if that one is shown an excerpt."""
-        ledger = self.shown_to.get(server)
-        if ledger is not None:
-            excerpt = self.by_ledger[ledger]
+    def release(self, sequence: int, device_key: str, request: str, payload_hash: str) -> None:
+        """Count a release into the excerpt of that key; without one its server sees the ledger itself."""
+        if device_key:
+            excerpt = self.under(device_key)
             excerpt.add(sequence, request, payload_hash)
-            self.places[sequence] = ledger, excerpt.number
+            self.by_ledger[excerpt.ledger] = excerpt
+            self.places[sequence] = excerpt, excerpt.number
 
-    def is_shown(self, server: str, ledger: str) -> bool:
-        return self.shown_to.get(server) == ledger
+    def under(self, device_key: str) -> Excerpt:
+        """The excerpt of a key; an empty one if nothing is known of it."""
+        name = shown_name(bytes.fromhex(device_key))
+        return self.by_ledger.get(name) or Excerpt(device_key, self.lost)
 
-    def going_on(self, unread: int) -> tuple[tuple[str, str, str, int], ...]:
+    def going_on(self, unread: int) -> tuple[tuple[str, int], ...]:
         """What a ledger that continues this one takes over (`Opened.shown`), where `unread` entries are missing."""
-        servers: dict[str, str] = {ledger: server for server, ledger in self.shown_to.items()}
-        return tuple(
-            (servers.get(ledger, NOBODY), ledger, excerpt.device_key, excerpt.number + unread)
-            for ledger, excerpt in sorted(self.by_ledger.items())
-        )
+        return tuple((excerpt.device_key, excerpt.number + unread) for _, excerpt in sorted(self.by_ledger.items()))
 
 
 @dataclass(frozen=True)

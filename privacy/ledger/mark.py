@@ -3,21 +3,22 @@
     ledger.mark = length ‖ {ledger, opening, seq, hash, spent} sealed under a key of its own, in one sector
 
 The database keeps remains of its past (its log, freed pages), the anchor its last two notes; what was signed as the
-end yesterday can be found there and put back. Of the mark there is nothing to be found but its present self, and without the
-device's keys nobody can make another. A ledger that is behind its mark, or another than its mark says, was cut, set
-back or exchanged.
+end yesterday can be found there and put back. Of the mark there is nothing to be found but its present self, and
+without the device's keys nobody can make another. A ledger that is behind its mark, or another than its mark says, was
+cut, set back or exchanged.
 
 It is written after each commit and before anyone is told of it: it may lag behind the entries by what nobody was
 told, and is never ahead of them. Before an answer may leave it is also synced, so not even a power cut leaves it behind
 an answer that was sent. One sector, because a disk writes that whole or not at all.
 
-`BLANK` stands for a ledger that is to be created. Whoever keeps the keys makes it with them (`device_sdk.identity`), and
-from then on a ledger without a mark is one that was taken away.
+`BLANK` stands for a ledger that is to be created. Whoever keeps the keys makes it with them, and from then
+on a ledger without a mark is one that was taken away.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
@@ -130,13 +131,10 @@ def _sector(key: bytes, reached: Reached | None) -> bytes:
 
 
 def _read(key: bytes, sector: bytes) -> Reached | None:
-    length = int.from_bytes(sector[:_LENGTH_BYTES])
-    try:
-        if len(sector) != _SECTOR_BYTES or any(sector[_LENGTH_BYTES + length :]):
-            raise ValueError("not a sector of ours")
-        body = open_sealed(key, sector[_LENGTH_BYTES : _LENGTH_BYTES + length], place("ledger mark")).rstrip()
-        return BLANK if body == b"{}" else Reached.from_body(body)
-    except (SealBroken, ValueError):
-        pass
+    end = _LENGTH_BYTES + int.from_bytes(sector[:_LENGTH_BYTES])
+    with suppress(SealBroken, ValueError):
+        body = open_sealed(key, sector[_LENGTH_BYTES:end], place("ledger mark")).rstrip()
+        if sector[end:] == bytes(_SECTOR_BYTES - end):
+            return BLANK if body == b"{}" else Reached.from_body(body)
     # Outside the handler: nobody learns which check failed.
     raise tampered("its mark was changed, or belongs to other keys")

@@ -29,9 +29,6 @@ from privacy.ledger.entries import (
     QuotaSet,
     Released,
     Reserved,
-    Shown,
-    end_statement,
-    head_statement,
     link,
 )
 from privacy.ledger.excerpts import Excerpts
@@ -61,8 +58,8 @@ class Remains:
     by_server: dict[str, Spend] = field(default_factory=dict)
     quotas: dict[str, int] = field(default_factory=dict)
     excerpts: Excerpts = field(default_factory=Excerpts)
-    servers: dict[int, str] = field(default_factory=dict)
-    """By the number of a reservation, who asked."""
+    shown: dict[int, str] = field(default_factory=dict)
+    """By the number of a reservation, the key of the excerpt that its release goes into."""
     first: int = 0
     readable: int = 0
     """How many entries could be read."""
@@ -79,11 +76,11 @@ class Remains:
             if _is_signed(bytes.fromhex(excerpt.device_key), head.statement, head.signature):
                 excerpt.before += max(0, head.sequence - excerpt.number)
             return False
-        statements = (end_statement, head_statement)  # the second where a server was shown the ledger itself
-        if not any(
-            _is_signed(self.device_key, statement(head.ledger, head.sequence, head.digest), head.signature)
-            for statement in statements
-        ):
+        # The second where a server was shown the ledger itself.
+        statements = (head.end_statement, head.statement)
+        if not any(_is_signed(self.device_key, statement, head.signature) for statement in statements):
+            # Perhaps of an excerpt of which nothing is left; believed, since it can only raise numbers.
+            self.excerpts.lost = max(self.excerpts.lost, head.sequence if self.ledger != head.ledger else 0)
             return False
         self.ledger = self.ledger or head.ledger
         self.highest = max(self.highest, head.sequence)
@@ -105,13 +102,11 @@ class Remains:
         elif isinstance(event, Reserved):
             self.spent = most(self.spent, event.spent)
             self._raise_server(event.server, event.spent_by_server)
-            self.servers[entry.sequence] = event.server
+            self.shown[entry.sequence] = event.shown
         elif isinstance(event, QuotaSet):
             self.quotas[event.server] = event.share_ppm
-        elif isinstance(event, Shown):
-            self.excerpts.show(event)
-        elif isinstance(event, Released) and event.reserve in self.servers:
-            self.excerpts.release(entry.sequence, self.servers[event.reserve], "", event.payload_hash)
+        elif isinstance(event, Released):
+            self.excerpts.release(entry.sequence, self.shown.get(event.reserve, ""), "", event.payload_hash)
         self.readable += 1
         self.highest, self.at = max(self.highest, entry.sequence), max(self.at, entry.at)
 

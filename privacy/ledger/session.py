@@ -1,8 +1,8 @@
 """Who may touch a ledger's files, and when: threads, processes, transactions, and bad news that sticks.
 
 A transaction works on the newest state (it first follows what other processes wrote), is durable when it
-ends, and is then noted in the anchor and in the mark, all under one lock. What it drafted enters the state only once it is
-on disk. After `LedgerTampered` a session answers nothing else any more.
+ends, and is then noted in the anchor and in the mark, all under one lock. What it drafted enters the state only once
+it is on disk. After `LedgerTampered` a session answers nothing else any more.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from privacy.errors import LedgerTampered, LedgerUnavailable, ReleaseRefused
+from privacy.errors import LedgerTampered, LedgerUnavailable
 from privacy.ledger.anchor import Note
 from privacy.ledger.checks import Verification, check_everything
 from privacy.ledger.entries import Entry, Event, Head, Released, link
-from privacy.ledger.excerpts import Face
 from privacy.ledger.files import signed_end, unavailable
 from privacy.ledger.mark import Mark, Reached
-from privacy.ledger.storage import Row, tampered
+from privacy.ledger.storage import Row
 from privacy.receipts import Countersignature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from privacy.keys import LedgerKeys, ShownKey
+    from privacy.keys import LedgerKeys
     from privacy.ledger.checks import OpenLedger
     from privacy.ledger.files import LedgerFiles
     from privacy.ledger.state import LedgerState
@@ -52,14 +51,11 @@ class LedgerSession:
         clock: Callable[[], float],
         *,
         mark: Mark | None = None,
-        shown: ShownKey | None = None,
     ) -> None:
         self.storage, self.state = parts.storage, parts.state
         self._files, self._anchor = files, parts.anchor
         self._keys, self._clock = keys, clock
         self._mark, self._marked = mark, parts.state.sequence
-        self.shown = shown
-        """What the server sees for which this ledger was opened."""
         self._mutex = threading.Lock()
         self._process = os.getpid()
         self._verdict: str | None = None
@@ -69,7 +65,9 @@ class LedgerSession:
         self.answered: set[int] = set()
         """The reservations whose answers are still kept."""
         self.seen: dict[tuple[str, str], int] = {}
-        """By server and the ledger's name there. How far servers have seen the ledger, as far as this session was told and nobody else has written since."""
+        """By server and the ledger's name there: how far it has been seen, as far as this session was told and nobody
+        else has written since.
+        """
         self.acknowledged: list[Acknowledged] = []
         """What is to be written with the next transaction that is not for a booking."""
         self.last: Head | None = None
@@ -195,22 +193,6 @@ class LedgerSession:
                 raise
         self._marked = self.state.sequence
 
-    def face_of(self, sequence: int) -> Face:
-        """A release as its server is shown it."""
-        ledger, number = self.state.excerpts.places.get(sequence, (None, sequence))
-        if ledger is None:
-            digest = self.state.digests[sequence - self.state.first]
-            return Face(self.state.opened.ledger, sequence, digest, self.keys.signing)
-        if self.shown is None or self.shown.ledger != ledger:
-            raise ReleaseRefused(
-                "this release is for a server that this ledger was not opened for; open it for that one; "
-                "it stays on the device"
-            )
-        head = self.state.excerpts.by_ledger[ledger].head_at(number)
-        if head is None:
-            raise tampered(f"entry {sequence} has no place in what its server is shown")
-        return Face(ledger, number, head, self.shown.signing)
-
     def verify(self) -> Verification:
         with self.guarded():
             device_key = bytes.fromhex(self.state.opened.device_key)
@@ -260,9 +242,7 @@ class LedgerSession:
         if self._verdict is None and os.getpid() == self._process:
             self.write_acknowledged()
 
-    def _write_acknowledged(
-        self, draft: Draft, acknowledged: list[Acknowledged]
-    ) -> dict[tuple[str, str], int]:
+    def _write_acknowledged(self, draft: Draft, acknowledged: list[Acknowledged]) -> dict[tuple[str, str], int]:
         """How far servers will have seen the ledger once this transaction is on disk."""
         seen: dict[tuple[str, str], int] = {}
         for each in acknowledged:

@@ -25,7 +25,6 @@ from privacy.ledger.entries import (
     QuotaSet,
     Released,
     Reserved,
-    Shown,
     link,
 )
 from privacy.ledger.excerpts import Excerpts
@@ -101,13 +100,6 @@ class LedgerState:
         inside = self.first <= sequence <= self.sequence
         return self.totals[sequence - self.first] if inside else None
 
-    def key_of(self, ledger: str) -> str | None:
-        """The key that signs for a server that knows this ledger by that name; none if it goes by no such name."""
-        if ledger == self.opened.ledger:
-            return self.opened.device_key
-        excerpt = self.excerpts.by_ledger.get(ledger)
-        return None if excerpt is None else excerpt.device_key
-
     def follow(self, row: Row) -> None:
         """Take the next stored entry, or raise `LedgerTampered` and believe nothing more of this ledger."""
         if row.sequence != self.sequence + 1:
@@ -128,8 +120,6 @@ class LedgerState:
                 self._settle(entry.sequence, release)
             case QuotaSet(server, share_ppm):
                 self.quotas[server] = share_ppm
-            case Shown() as shown:
-                self.excerpts.show(shown)
             case Decided():
                 pass
         self.at = entry.at
@@ -165,7 +155,7 @@ class LedgerState:
         self.released[release.reserve] = sequence
         self.releases[sequence] = release
         reserved = self.reserved[release.reserve]
-        self.excerpts.release(sequence, reserved.server, reserved.request, release.payload_hash)
+        self.excerpts.release(sequence, reserved.shown, reserved.request, release.payload_hash)
 
 
 def check_opening(opened: Opened) -> None:

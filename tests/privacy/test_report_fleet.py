@@ -56,8 +56,8 @@ def kinds(fleet, server, tmp_path, capsys):
 
 def signed(state, receipt: Receipt) -> Receipt:
     """The receipt signed anew by its device, as one whose keys were stolen could."""
-    with opened(state) as ledger:
-        return replace(receipt, signature=ledger.sign(receipt.statement))
+    keys = LedgerKeys.from_file(state / "ledger.key")
+    return replace(receipt, signature=keys.signing.sign(receipt.statement))
 
 
 def test_a_fleet_that_reconciles_has_no_finding(kinds, server, fleet, tmp_path, capsys):
