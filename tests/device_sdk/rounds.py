@@ -15,8 +15,8 @@ from typing import ClassVar
 from device_sdk.affinity import AffinityRecord
 from device_sdk.affinity import Feedback as Said
 from device_sdk.affinity_store import AffinityStore, tree_distance
-from device_sdk.ledger_access import open_ledger
 from device_sdk.key_stores import FileKeyStore
+from device_sdk.ledger_access import open_ledger
 from device_sdk.round_record import Kind, Outcome, Phase, Round
 from device_sdk.run_lock import running
 from device_sdk.state import RoundJournal
