@@ -23,8 +23,9 @@ from device_sdk.conditions import Conditions
 from device_sdk.config import DeviceConfig
 from device_sdk.errors import AlreadyEnrolled, NotEnrolled
 from device_sdk.failures import Failures
-from device_sdk.identity import Identity, Standing, ledger_keys
+from device_sdk.identity import Identity, Standing
 from device_sdk.kept import Kept
+from device_sdk.ledger_access import open_ledger
 from device_sdk.policy import Abilities, Policy
 from device_sdk.run_lock import running
 from device_sdk.state import RoundJournal
@@ -33,7 +34,6 @@ from device_sdk.wire.cancelling import Deadline, Stop
 from device_sdk.wire.errors import Cancelled, DeadlinePassed, InvalidInvitation, WireError
 from device_sdk.wire.invitation import Address, Invitation
 from device_sdk.wire.messages import GoodbyeReason
-from privacy.ledger import Ledger
 
 if TYPE_CHECKING:
     from device_sdk.background import BackgroundRun
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from device_sdk.wire.channel import Channel
     from privacy.budget import PrivacyBudget
     from privacy.exact import Number
-    from privacy.ledger import LedgerStatus
+    from privacy.ledger import Ledger, LedgerStatus
     from privacy.release import Mechanism
 
 _GOODBYE_SECONDS = 5.0
@@ -109,7 +109,7 @@ class Device:
         """The device that a configuration describes."""
         vault = Vault.open(config.state, config.keys.open(passphrase))
         try:
-            ledger = Ledger.open(config.state, ledger_keys(vault), config.budget)
+            ledger = open_ledger(vault, config.budget).shown_at(config.server)
         except BaseException:
             vault.close()
             raise
@@ -135,7 +135,7 @@ class Device:
                 raise AlreadyEnrolled(
                     f"this device is enrolled at {self._config.server}; leave first; nothing was sent"
                 )
-            keys = (identity.signing_key, ledger_keys(self._vault).signing)
+            keys = (identity.signing_key, identity.ledger_key)
             reply = enrol(asked, identity.certificate_request, *keys, timeout_seconds=timeout_seconds, stop=stop)
             identity.enrol(reply)
 

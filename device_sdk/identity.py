@@ -4,9 +4,10 @@
 
 Three keys, none shared, because each lives for another time. The TLS key (P-256) is replaced at every renewal. The
 signing key (Ed25519) vouches for updates as long as the device is enrolled, and is shredded when it leaves. The
-ledger's key (`ledger_keys`) belongs to the device and to no server: it outlives every enrolment, or leaving and
-coming back would reset the budget. Keys and the request made with them are on disk before they are used, so that a
-device killed while it enrols asks again with the same ones, which the server answers again.
+ledger's key (`device_sdk.ledger_access`) belongs to the device and to no server: it outlives every enrolment, or
+leaving and coming back would reset the budget. What a server sees of it is a key derived for that server alone. Keys
+and the request made with them are on disk before they are used, so that a device killed while it enrols asks again
+with the same ones, which the server answers again.
 """
 
 from __future__ import annotations
@@ -21,19 +22,23 @@ from typing import TYPE_CHECKING, Self
 
 from device_sdk.errors import AlreadyEnrolled, CertificateRefused, NotEnrolled
 from device_sdk.events import emit
+from device_sdk.ledger_access import ledger_keys
 from device_sdk.tls_keys import certificate_request, check_certificate, names_in, new_private_key, validity
-from device_sdk.vault import OF_THE_DEVICE
 from privacy.canonical import canonical, parse, take_hex, take_text
-from privacy.keys import LedgerKeys, SigningKey
+from privacy.keys import SigningKey
 
 if TYPE_CHECKING:
     from device_sdk.vault import Vault
     from device_sdk.wire.channel import Credentials
     from device_sdk.wire.messages import EnrolmentReply
 
+__all__ = ["RENEWAL_FRACTION", "Enrolment", "Identity", "Standing", "ledger_keys"]
+
 RENEWAL_FRACTION = 2 / 3
 _RECORD = "current"
-_LEDGER = "ledger"
+_SHOWN = "shown"
+_EXCERPT, _WHOLE_LEDGER = "excerpt", "ledger"
+_HEX = ("tls_key", "request", "signing", "next_key", "next_request")
 
 
 class Standing(StrEnum):
@@ -68,6 +73,8 @@ class _Secrets:
     next_key: bytes = field(default=b"", repr=False)
     """The key of a renewal that was asked for and not answered yet."""
     next_request: bytes = b""
+    is_excerpt: bool = True
+    """Whether the server is shown a ledger's key, name and numbers of its own; not if it enrolled before that."""
 
 
 class Identity:
@@ -76,7 +83,7 @@ class Identity:
     def __init__(
         self, vault: Vault, server: str, secrets: _Secrets, enrolment: Enrolment | None, clock: Callable[[], float]
     ) -> None:
-        self._table = vault.table(server, "identity")
+        self._vault, self._table = vault, vault.table(server, "identity")
         self._server, self._secrets, self._clock = server, secrets, clock
         self.enrolment = enrolment
 
@@ -99,6 +106,17 @@ class Identity:
     def signing_key(self) -> SigningKey:
         """Signs updates; its public half is enrolled. It lives as long as the enrolment."""
         return SigningKey(self._secrets.signing)
+
+    @property
+    def is_excerpt(self) -> bool:
+        """Whether this server is shown an excerpt of the ledger, or the ledger itself as it was when it enrolled."""
+        return self._secrets.is_excerpt
+
+    @cached_property
+    def ledger_key(self) -> SigningKey:
+        """What signs receipts for this server; the same however often it is left and joined again."""
+        keys = ledger_keys(self._vault)
+        return keys.shown_at(self._server).signing if self.is_excerpt else keys.signing
 
     @property
     def certificate_request(self) -> bytes:
@@ -186,21 +204,9 @@ class Identity:
         return datetime.fromtimestamp(self._clock(), UTC)
 
 
-def ledger_keys(vault: Vault) -> LedgerKeys:
-    """The keys of the device's ledger, made once. They belong to no server, so no shredding takes them away."""
-    table = vault.table(OF_THE_DEVICE, "keys")
-    with vault.changing():
-        kept = table.get(_LEDGER)
-        if kept is not None:
-            return LedgerKeys.from_bytes(kept)
-        keys = LedgerKeys.generate()
-        table.put(_LEDGER, keys.to_bytes())
-    emit("ledger_keys_created")
-    return keys
-
-
 def _document(secrets: _Secrets, enrolment: Enrolment | None) -> bytes:
-    fields = {name: value.hex() for name, value in secrets.__dict__.items()}
+    fields = {name: getattr(secrets, name).hex() for name in _HEX}
+    fields[_SHOWN] = _EXCERPT if secrets.is_excerpt else _WHOLE_LEDGER
     if enrolment is not None:
         fields |= {
             "device": enrolment.device,
@@ -215,9 +221,8 @@ def _document(secrets: _Secrets, enrolment: Enrolment | None) -> bytes:
 
 def _parsed(document: bytes) -> tuple[_Secrets, Enrolment | None]:
     fields = parse(document)
-    secrets = _Secrets(
-        **{name: take_hex(fields, name) for name in ("tls_key", "request", "signing", "next_key", "next_request")}
-    )
+    is_excerpt = fields.pop(_SHOWN, _WHOLE_LEDGER) == _EXCERPT
+    secrets = _Secrets(**{name: take_hex(fields, name) for name in _HEX}, is_excerpt=is_excerpt)
     if not fields:
         return secrets, None
     return secrets, Enrolment(

@@ -31,8 +31,9 @@ class Kept:
     @classmethod
     def of(cls, vault: Vault, ledger: Ledger, server: str) -> Kept:
         """What `vault` keeps for `server`, as the app names it."""
-        journal = RoundJournal(vault, ledger, server)
-        return cls(vault, ledger, Identity.of(vault, server), journal, AffinityStore(vault, server))
+        identity = Identity.of(vault, server)
+        shown = ledger.shown_at(server if identity.is_excerpt else None)
+        return cls(vault, shown, identity, RoundJournal(vault, shown, server), AffinityStore(vault, server))
 
     @contextmanager
     def undisturbed(self) -> Iterator[None]:

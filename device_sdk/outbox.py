@@ -106,11 +106,13 @@ class Outbox:
 
     def _header(self, entry: Round, release: Release) -> ReleaseHeader:
         """The header of a release; always the same one, signature and all."""
+        receipt = issue_receipt(self._ledger, release)
         common: dict[str, Any] = {
             "payload": Blob(bytes.fromhex(release.payload_hash), len(release.for_sending())),
-            "ledger_head": bytes.fromhex(release.head),
-            "sequence": release.sequence,
-            "receipt": issue_receipt(self._ledger, release).to_json(),
+            # As the server is shown it: the ledger's own numbers would tell of other servers.
+            "ledger_head": receipt.head,
+            "sequence": receipt.sequence,
+            "receipt": receipt.to_json(),
         }
         device, key = self._identity.enrolled.device, self._identity.signing_key
         if entry.kind is Kind.SUMMARY:

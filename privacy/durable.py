@@ -42,6 +42,14 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def sync_content(descriptor: int) -> None:
+    """As `sync`, for bytes written over others: the file's length and name have not changed."""
+    if _FULL_SYNC is None:
+        os.fdatasync(descriptor)
+    else:
+        sync(descriptor)
+
+
 def sync(descriptor: int) -> None:
     """Return once what was written is on the medium."""
     if _FULL_SYNC is None:

@@ -1,4 +1,7 @@
-"""The ledger's two secrets: an Ed25519 key that signs its heads and receipts, and a key that seals answers.
+"""The ledger's two secrets: an Ed25519 key that signs its entries, and a key that seals answers.
+
+What a server sees is signed by a key of that server's own, derived from the first (`shown_at`), so that two servers
+cannot tell by their receipts that they talk to the same device. The key of the ledger's mark is derived too.
 
 They live in a vault (`to_bytes`, `from_bytes`) or, where an operator says so, in a key file of mode
 0600. There is no third place and no fallback: a key that cannot be read is an error. Secrets stand in
@@ -7,12 +10,17 @@ no repr, no log, no pickle. Python cannot wipe memory; a process that holds keys
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from privacy.durable import sync, sync_directory
 from privacy.errors import LedgerUnavailable
@@ -24,6 +32,10 @@ if TYPE_CHECKING:
 _MAGIC = b"covey-ledger-keys-v1\n"
 _LENGTH = len(_MAGIC) + 2 * KEY_BYTES
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_SHOWN_TAG = b"covey-shown-v1"
+_MARK_TAG = b"covey-ledger-mark-v1"
+_NAME_TAG = b"covey-shown-name-v1"
+_NAME_BYTES = 16
 
 
 class SigningKey:
@@ -51,6 +63,17 @@ class SigningKey:
         raise TypeError("keys are not pickled; pass `to_bytes` to a vault")
 
 
+@dataclass(frozen=True)
+class ShownKey:
+    """The key and the name under which one server knows a device's ledger."""
+
+    signing: SigningKey
+
+    @cached_property
+    def ledger(self) -> str:
+        return shown_name(self.signing.public_key)
+
+
 class LedgerKeys:
     """What a device needs to write its ledger. Keep it apart from other keys: shredding those must not reset it."""
 
@@ -65,6 +88,22 @@ class LedgerKeys:
     @property
     def public_key(self) -> bytes:
         return self.signing.public_key
+
+    @cached_property
+    def marking(self) -> bytes:
+        """Seals the ledger's mark."""
+        return self._derived(_MARK_TAG)
+
+    def shown_at(self, place: str) -> ShownKey:
+        """What the server at `place`, as the device calls it, sees in place of `signing`: always the same, and its own.
+
+        `place` is the device's name for the server and not the server's for itself, so that no two servers can
+        have themselves shown the same key.
+        """
+        return ShownKey(SigningKey(self._derived(_SHOWN_TAG + place.encode())))
+
+    def _derived(self, purpose: bytes) -> bytes:
+        return HKDF(SHA256(), KEY_BYTES, None, purpose).derive(self.signing.to_bytes())
 
     def to_bytes(self) -> bytes:
         """Both secrets, for a vault to seal."""
@@ -116,6 +155,11 @@ class LedgerKeys:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("keys are not pickled; pass `to_bytes` to a vault")
+
+
+def shown_name(public_key: bytes) -> str:
+    """The ledger's name at the server that is shown this key."""
+    return hashlib.sha256(_NAME_TAG + public_key).digest()[:_NAME_BYTES].hex()
 
 
 def check_signature(public_key: bytes, statement: bytes, signature: bytes) -> None:

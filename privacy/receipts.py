@@ -2,7 +2,8 @@
 
 A device sends a receipt with every release: what it cost, which bytes, how far the ledger has come. The
 server refuses what is not signed by the enrolled device, not for this server, not for the bytes that
-arrived, or not newer than what it has seen, and signs the rest: *I have seen this ledger at this entry*.
+arrived, or not newer than what it has seen, and signs the rest: *I have seen this ledger at this entry*. The ledger
+that it knows is an excerpt of its own (`privacy.ledger.excerpts`), which tells nothing of other servers.
 The device keeps that. From then on neither side can deny the spend, and a ledger that was set back is
 found out at the next contact (`check_contact`).
 
@@ -196,12 +197,14 @@ class Countersignature:
 def issue_receipt(ledger: Ledger, release: Release) -> Receipt:
     """The receipt to send with `release`; the same release always has the same receipt, byte for byte."""
     release.for_sending()
-    head = ledger.signed_head(release)
+    face = ledger.face_of(release)
+    signature = face.signing.sign(head_statement(face.ledger, face.sequence, face.digest))
+    head = Head(face.ledger, face.sequence, face.digest, signature)
     receipt = Receipt(
-        ledger=ledger.id,
-        device_key=ledger.device_key,
+        ledger=face.ledger,
+        device_key=face.signing.public_key,
         server=release.server,
-        sequence=release.sequence,
+        sequence=face.sequence,
         mechanism=release.mechanism,
         cost=release.cost,
         payload_hash=release.payload_hash,
@@ -209,7 +212,8 @@ def issue_receipt(ledger: Ledger, release: Release) -> Receipt:
         head=head.digest,
         head_signature=head.signature,
     )
-    return replace(receipt, signature=ledger.sign(receipt.statement))
+    ledger.note_signed(release, head)
+    return replace(receipt, signature=face.signing.sign(receipt.statement))
 
 
 def verify_countersignature(countersignature: Countersignature, server: str, server_key: bytes) -> None:

@@ -64,6 +64,11 @@ class Vault:
         return self._view().header.device
 
     @property
+    def directory(self) -> Path:
+        """Where its files are, and the ledger's beside them."""
+        return self._files.directory
+
+    @property
     def store_kind(self) -> str:
         """The kind of store that keeps the key-encryption key."""
         return self._key_store.kind
@@ -98,6 +103,11 @@ class Vault:
         """Replace every key, and seal everything anew; `to` moves the key-encryption key to another store."""
         self._rekey(to or self._key_store)
         emit("keys_rotated", store=self._key_store.kind)
+
+    def forget_past(self) -> None:
+        """Empty the database's log, in which older versions of records may stand; a reader may delay it."""
+        with self._mutex:
+            self._storage.empty_log()
 
     def shred(self, server: str) -> None:
         """Destroy what is kept for `server` by destroying its key; what belongs to the device itself stays.

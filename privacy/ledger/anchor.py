@@ -108,6 +108,13 @@ class Anchor:
         if not self._synced:
             self.sync()
 
+    def sign_anew(self, note: Note) -> None:
+        """Write `note` on both pages, durably."""
+        for page in range(_PAGES):
+            _write_whole(self._descriptor, note.page(), page * PAGE_BYTES)
+        self._numbers = None
+        self.sync()
+
     def sync(self) -> None:
         sync(self._descriptor)
         self._synced = True

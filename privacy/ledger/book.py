@@ -7,10 +7,13 @@ There is one ledger for the device, over all servers, tasks and purposes. A spen
 is never refunded: after a crash we may have charged for a release that never happened, never the reverse.
 The same request is the same reservation and has one answer, so a retry re-sends the same bytes for nothing.
 
-Entries are chained by hash and the end is signed; a second file (`privacy.ledger.anchor`) and the servers'
-countersignatures say how far the chain had come. A ledger that was altered, cut, rolled back or lost has no
-budget left until a person decides (`privacy.ledger.recovery`). What no file can prevent is that *all* files are
-set back together; it is noticed at the next contact with a server that has seen more (`keep`).
+Entries are chained by hash and the end is signed; a second file (`privacy.ledger.anchor`), a sealed mark
+(`privacy.ledger.mark`) and the servers' countersignatures say how far the chain had come. A ledger that was altered,
+cut, rolled back, exchanged or lost has no budget left until a person decides (`privacy.ledger.recovery`). What no file
+can prevent is that mark and ledger are set back together, by someone who kept older copies of both; it is noticed at
+the next contact with a server that has seen more (`keep`).
+
+A server is shown an excerpt of its own (`shown_at`, `privacy.ledger.excerpts`).
 
 A ledger may be used by many threads and many processes at once; after a fork, open it anew.
 """
@@ -31,26 +34,27 @@ from privacy.ledger.checks import Verification, check_reached, open_checked
 from privacy.ledger.entries import (
     Decided,
     Entry,
-    Head,
     QuotaSet,
     Released,
     Reserved,
     request_digest,
     terms_digest,
 )
+from privacy.ledger.excerpts import Face
 from privacy.ledger.files import (
     LOCK_TIMEOUT_SECONDS,
     LedgerFiles,
     closing_on_failure,
     create,
     first_opening,
-    signed_head,
     unavailable,
 )
+from privacy.ledger.mark import Mark, Reached
 from privacy.ledger.session import Acknowledged, LedgerSession
 from privacy.ledger.status import LedgerStatus
 from privacy.ledger.storage import tampered
 from privacy.ledger.terms import check_name, same_terms
+from privacy.ledger.upgrading import upgrade
 from privacy.release import Release
 from privacy.sealing import open_sealed, place, seal
 
@@ -59,7 +63,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from privacy.budget import PrivacyBudget, PrivacyCost
-    from privacy.keys import LedgerKeys
+    from privacy.keys import LedgerKeys, ShownKey
+    from privacy.ledger.checks import OpenLedger
+    from privacy.ledger.entries import Head
+    from privacy.ledger.excerpts import Excerpt
     from privacy.ledger.state import LedgerState
     from privacy.ledger.storage import LedgerStorage
     from privacy.receipts import Countersignature
@@ -91,8 +98,8 @@ class Booking:
 class Ledger:
     """The open ledger of one device. `open` and `read` are the ways in."""
 
-    def __init__(self, session: LedgerSession) -> None:
-        self._session = session
+    def __init__(self, session: LedgerSession, shown: ShownKey | None = None) -> None:
+        self._session, self._shown = session, shown
 
     @classmethod
     def open(
@@ -103,21 +110,29 @@ class Ledger:
         *,
         clock: Callable[[], float] = time.time,
         lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
+        is_known: bool = False,
     ) -> Self:
-        """The ledger in `directory`, verified; a new one with `budget` where there never was one."""
+        """The ledger in `directory`, verified; a new one with `budget` where there never was one.
+
+        `is_known`: whoever keeps the keys knows that the ledger's mark was made, so one without it was taken away.
+        """
         if budget is not None:
             with unavailable("created"):
                 make_directory(directory)
         files = LedgerFiles(directory, lock_timeout_seconds)
         with closing_on_failure(files):
             with files.locked():
-                parts = open_checked(files, keys.public_key)
+                if is_known and not files.mark.exists():
+                    raise tampered("its mark is missing")
+                parts = open_checked(files, keys.public_key, marking=keys.marking)
                 if parts is None:
                     create(files, keys, [Entry(0, max(0, int(clock())), first_opening(_needed(budget), keys))])
-                    parts = open_checked(files, keys.public_key)
-            if parts is None:
-                raise tampered("it vanished while it was created")
-            session = LedgerSession(files, parts, keys, clock)
+                    parts = open_checked(files, keys.public_key, marking=keys.marking)
+                if parts is None:
+                    raise tampered("it vanished while it was created")
+                with closing_on_failure(parts):
+                    mark = _marked(files, keys, parts)
+            session = LedgerSession(files, parts, keys, clock, mark=mark)
         ledger = cls(session)
         with closing_on_failure(ledger):
             ledger._check_budget(budget)
@@ -163,8 +178,24 @@ class Ledger:
 
     @property
     def device_key(self) -> bytes:
-        """The public key that signs this ledger."""
+        """The public key that signs receipts: the one that is shown (`shown_at`), or else the ledger's own."""
+        if self._shown is not None:
+            return self._shown.signing.public_key
         return bytes.fromhex(self._state.opened.device_key)
+
+    @property
+    def excerpts(self) -> dict[str, Excerpt]:
+        """What servers are shown of this ledger, by the name they know it by."""
+        with self._session.knowing():
+            return dict(self._state.excerpts.by_ledger)
+
+    def shown_at(self, place: str | None) -> Ledger:
+        """The same ledger, of which a server is shown an excerpt; `place` is the device's name for that server.
+
+        What is reserved by it goes into that excerpt: under a key and a name that no other server sees, and under
+        numbers that count nothing else. None for a server that is shown the ledger itself. Closing one closes both.
+        """
+        return Ledger(self._session, None if place is None else self._session.keys.shown_at(place))
 
     @contextmanager
     def undisturbed(self) -> Iterator[None]:
@@ -200,6 +231,7 @@ class Ledger:
                     spend=spend,
                     spent=spent,
                     spent_by_server=spent_by_server,
+                    shown="" if self._shown is None else self.device_key.hex(),
                 )
             )
         return Reservation(self.id, sequence, digest)
@@ -271,16 +303,20 @@ class Ledger:
         a booking, or with `write_acknowledged`. A kill in between leaves it to be sent again, the same bytes.
         """
         countersignature.check_server()
-        is_last = countersignature.entry == self._session.last
+        is_last = countersignature.entry == self._session.signed
+        with self._session.knowing():
+            excerpt = self._excerpt(countersignature.ledger)
+            ledger, key = self.id, self._state.opened.device_key
         if not is_last:  # what was signed here needs no check
-            countersignature.check_device(self.id, self.device_key)
+            name, signer = (ledger, key) if excerpt is None else (excerpt.ledger, excerpt.device_key)
+            countersignature.check_device(name, bytes.fromhex(signer))
         with self._session.guarded():
             reserve = None if acknowledged is None else self._answered(acknowledged)
             with self._session.acknowledging(Acknowledged(countersignature, reserve)):
                 if later and is_last:
                     return
                 self._session.write_acknowledged()
-            check_reached(self._state, countersignature)
+            check_reached(self._state, excerpt, countersignature)
 
     def write_acknowledged(self) -> None:
         """Have on disk what `keep` was allowed to put off."""
@@ -305,20 +341,20 @@ class Ledger:
         """Read everything anew, every page and stored answer; raise `LedgerTampered` at the first thing wrong."""
         return self._session.verify()
 
-    def signed_head(self, release: Release) -> Head:
-        """The device's signature of the entry of `release`; `ReleaseRefused` if this ledger did not make it."""
-        keys, last = self._session.keys, self._session.last
-        if last is not None and last.sequence == release.sequence:
-            with self._session.guarded():  # whatever others have written since, it comes after this entry
-                self._check_made_here(release)
-            return last
-        with self._session.knowing():
-            digest = self._check_made_here(release)
-        return signed_head(keys, self.id, release.sequence, digest)
+    def face_of(self, release: Release) -> Face:
+        """`release` as its server is shown it; `ReleaseRefused` if this ledger did not make it."""
+        last = self._session.last
+        is_last = last is not None and last.sequence == release.sequence
+        # Whatever others have written since the last entry of this session, it comes after it.
+        with self._session.guarded() if is_last else self._session.knowing():
+            self._check_made_here(release)
+            return self._face(release.sequence)
 
-    def sign(self, statement: bytes) -> bytes:
-        """The device's signature of a statement that opens with a tag of its own kind."""
-        return self._session.keys.signing.sign(statement)
+    def note_signed(self, release: Release, head: Head) -> None:
+        """Remember what was signed for the last release here, so that it need not be checked when it comes back."""
+        last = self._session.last
+        if last is not None and last.sequence == release.sequence:
+            self._session.signed = head
 
     def close(self) -> None:
         """Make the anchor durable and let go of the files; closing twice is harmless."""
@@ -366,14 +402,30 @@ class Ledger:
         if reserved is None or reservation.ledger != self.id or reserved.request != reservation.request:
             raise ReleaseRefused("this reservation was not made by this ledger; nothing was stored or released")
 
-    def _check_made_here(self, release: Release) -> bytes:
-        """The hash of the entry of `release`; `ReleaseRefused` if there is none that says the same."""
-        entry, digest = self._state.releases.get(release.sequence), self._state.digest_at(release.sequence)
-        if entry is None or digest is None or entry.payload_hash != release.payload_hash:
+    def _excerpt(self, ledger: str) -> Excerpt | None:
+        """What a server is shown that knows this ledger by that name; none for the ledger itself, or a stranger."""
+        if self._shown is not None and ledger == self._shown.ledger:
+            # Known to be ours even if all of it is gone.
+            return self._state.excerpts.under(self.device_key.hex())
+        return self._state.excerpts.by_ledger.get(ledger)
+
+    def _face(self, sequence: int) -> Face:
+        if sequence not in self._state.excerpts.places:
+            digest = self._state.digests[sequence - self._state.first]
+            return Face(self.id, sequence, digest, self._session.keys.signing)
+        excerpt, number = self._state.excerpts.places[sequence]
+        head = excerpt.head_at(number)
+        if head is None or self._shown is None or excerpt.ledger != self._shown.ledger:
+            raise ReleaseRefused("this release is for a server that is shown another excerpt; it stays on the device")
+        return Face(excerpt.ledger, number, head, self._shown.signing)
+
+    def _check_made_here(self, release: Release) -> None:
+        """Raise `ReleaseRefused` unless there is an entry that says the same."""
+        entry = self._state.releases.get(release.sequence)
+        if entry is None or entry.payload_hash != release.payload_hash:
             raise ReleaseRefused("this release does not stand in this ledger; it stays on the device")
         if self._release(release.sequence, release.payload) != release:
             raise ReleaseRefused("this release differs from its entry in the ledger; it stays on the device")
-        return digest
 
     def _stored(self, reservation: Reservation) -> Release | None:
         sequence = self._state.released.get(reservation.sequence)
@@ -407,6 +459,18 @@ class Ledger:
 
     def _place(self, reservation: Reservation) -> bytes:
         return place("answer", reservation.ledger, reservation.sequence, reservation.request)
+
+
+def _marked(files: LedgerFiles, keys: LedgerKeys, parts: OpenLedger) -> Mark:
+    """The mark of a believed ledger, brought up to its end."""
+    if not files.mark.exists():
+        upgrade(files, keys, parts)
+    with unavailable("opened"):
+        mark = Mark.open(files.mark, keys.marking)
+        with closing_on_failure(mark):
+            if mark.read() != Reached.of(parts.state):
+                mark.write(Reached.of(parts.state), durably=True)
+    return mark
 
 
 def _needed(budget: PrivacyBudget | None) -> PrivacyBudget:

@@ -2,6 +2,9 @@
 
     hash of an entry = SHA-256("covey-ledger-v1" ‖ hash of the entry before ‖ body)
 
+Two statements are signed about how far a ledger has come, under two tags. The one about its end stays in the
+device's files. The other goes out with receipts and comes back in countersignatures; nobody can make an end of it.
+
 A body has one spelling (`privacy.canonical`). Nothing in an entry is derived from data: what was asked,
 what it costs, and the hash of an answer that was noised already.
 """
@@ -19,6 +22,7 @@ from privacy.canonical import (
     as_whole,
     canonical,
     parse,
+    take_hex,
     take_list,
     take_text,
     take_whole,
@@ -30,11 +34,14 @@ from privacy.ledger.terms import budget_fields, cost_fields, spend_list, take_bu
 if TYPE_CHECKING:
     from privacy.budget import PrivacyBudget, PrivacyCost
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+FIRST_VERSION = 1
+"""Ledgers that were opened before there was a mark; their ends were signed as receipts are."""
 BEFORE_GENESIS = bytes(32)
 _MOST_BYTES = 1 << 20
 _CHAIN_TAG = b"covey-ledger-v1"
 _HEAD_TAG = "covey-head-v1"
+_END_TAG = "covey-end-v1"
 _OPEN_TAG = "covey-open-v1"
 _TERMS_TAG = "covey-terms-v1"
 _REQUEST_TAG = "covey-request-v1"
@@ -57,7 +64,7 @@ def request_digest(server: str, purpose: str, subject: str, mechanism: str, term
 
 @dataclass(frozen=True)
 class Head:
-    """The last entry of a ledger, under the device's signature."""
+    """An entry of a ledger under the device's signature: as its end, or as a server was shown it."""
 
     ledger: str
     sequence: int
@@ -66,12 +73,23 @@ class Head:
 
     @property
     def statement(self) -> bytes:
+        """What is signed for a server."""
         return head_statement(self.ledger, self.sequence, self.digest)
+
+    @property
+    def end_statement(self) -> bytes:
+        """What is signed where this is the end."""
+        return end_statement(self.ledger, self.sequence, self.digest)
 
 
 def head_statement(ledger: str, sequence: int, digest: bytes) -> bytes:
-    """What a device signs: this is how far this ledger has come."""
+    """What a device signs for a server: this ledger has come so far, at least."""
     return canonical([_HEAD_TAG, ledger, sequence, digest.hex()])
+
+
+def end_statement(ledger: str, sequence: int, digest: bytes) -> bytes:
+    """What a device signs for itself: this ledger ends here. It never leaves the device."""
+    return canonical([_END_TAG, ledger, sequence, digest.hex()])
 
 
 @dataclass(frozen=True)
@@ -93,6 +111,11 @@ class Opened:
     quotas: tuple[tuple[str, int], ...] = ()
     predecessor: tuple[tuple[str, str], ...] = ()
     """Name and SHA-256 of each broken file that this ledger continues; empty for a first ledger."""
+    shown: tuple[tuple[str, int], ...] = ()
+    """Key and last number of each excerpt that goes on (`privacy.ledger.excerpts`)."""
+    lost: int = 0
+    """The most releases that a predecessor may have made and that nobody can read any more."""
+    version: int = FORMAT_VERSION
     signature: str = ""
 
     @property
@@ -101,8 +124,9 @@ class Opened:
         return canonical({**self.to_fields(), "signature": _OPEN_TAG})
 
     def to_fields(self) -> Fields:
+        excerpts = {"shown": [list(shown) for shown in self.shown], "lost": self.lost}
         return {
-            "version": FORMAT_VERSION,
+            "version": self.version,
             "ledger": self.ledger,
             "device_key": self.device_key,
             **budget_fields(self.budget),
@@ -111,13 +135,16 @@ class Opened:
             "carried_by_server": [[server, *spend_list(spend)] for server, spend in self.carried_by_server],
             "quotas": [list(pair) for pair in self.quotas],
             "predecessor": [list(pair) for pair in self.predecessor],
+            **({} if self.version == FIRST_VERSION else excerpts),
             "signature": self.signature,
         }
 
     @classmethod
     def from_fields(cls, fields: Fields) -> Self:
-        if take_whole(fields, "version") != FORMAT_VERSION:
+        version = take_whole(fields, "version")
+        if version not in {FIRST_VERSION, FORMAT_VERSION}:
             raise ValueError("unknown format version")
+        excerpts: Fields = {"shown": [], "lost": 0} if version == FIRST_VERSION else fields
         budget = take_budget(fields)
         return cls(
             ledger=take_text(fields, "ledger"),
@@ -131,6 +158,9 @@ class Opened:
             ),
             quotas=tuple((as_text(server), as_whole(share)) for server, share in take_list(fields, "quotas")),
             predecessor=tuple((as_text(name), as_text(sha)) for name, sha in take_list(fields, "predecessor")),
+            shown=tuple((as_text(key), as_whole(number)) for key, number in take_list(excerpts, "shown")),
+            lost=take_whole(excerpts, "lost"),
+            version=version,
             signature=take_text(fields, "signature"),
         )
 
@@ -150,6 +180,8 @@ class Reserved:
     spend: Spend
     spent: Spend
     spent_by_server: Spend
+    shown: str = ""
+    """The key of the excerpt that the release goes into; none where the server is shown the ledger itself."""
 
     def to_fields(self) -> Fields:
         return {
@@ -162,6 +194,7 @@ class Reserved:
             "spend": spend_list(self.spend),
             "spent": spend_list(self.spent),
             "spent_by_server": spend_list(self.spent_by_server),
+            **({"shown": self.shown} if self.shown else {}),
         }
 
     @classmethod
@@ -176,6 +209,7 @@ class Reserved:
             spend=Spend(*take_wholes(fields, "spend", 3)),
             spent=Spend(*take_wholes(fields, "spent", 3)),
             spent_by_server=Spend(*take_wholes(fields, "spent_by_server", 3)),
+            shown=take_hex(fields, "shown").hex() if "shown" in fields else "",
         )
 
 

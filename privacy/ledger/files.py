@@ -2,11 +2,13 @@
 
     STATE/ledger.db        the entries (SQLite; beside it -wal and -shm)
     STATE/ledger.anchor    how far they have come, a second time
+    STATE/ledger.mark      how far they have come, sealed, so that no older word for it can be put in its place
     STATE/ledger.restart   only while a person is starting over
     STATE/ledger.broken-N  what was set aside when the ledger was started over at entry N
 
-The anchor is created before the database. A crash in between leaves an anchor at entry 0 and no
-entries, which `create` completes; a database that is gone while the anchor has come further is a loss.
+The mark is created first, blank, then the anchor, then the database, and then the mark is filled in. A crash in
+between leaves an anchor at entry 0 and no entries, or entry 0 and a blank mark, which the next opening completes; a
+database that is gone while the anchor or the mark has come further is a loss.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from privacy.accounting.limits import BudgetLimits, Spend
 from privacy.durable import sync_directory
 from privacy.errors import LedgerUnavailable
 from privacy.ledger.anchor import Anchor, Note
-from privacy.ledger.entries import BEFORE_GENESIS, Entry, Head, Opened, head_statement, link
+from privacy.ledger.entries import BEFORE_GENESIS, Entry, Head, Opened, end_statement, link
+from privacy.ledger.mark import Mark, Reached
 from privacy.ledger.storage import LedgerStorage, Row
 
 if TYPE_CHECKING:
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
     from privacy.budget import PrivacyBudget
     from privacy.keys import LedgerKeys
 
+MARK_FILE = "ledger.mark"
+LEDGER_FILES = ("ledger.anchor", "ledger.db", "ledger.db-wal", "ledger.restart")
+"""Any of these says that there is a ledger, or was."""
 LOCK_TIMEOUT_SECONDS = 10.0
 _LONGEST_PAUSE_SECONDS = 0.01
 
@@ -45,6 +51,7 @@ class LedgerFiles:
         self.database = directory / "ledger.db"
         self.log = directory / "ledger.db-wal"
         self.anchor = directory / "ledger.anchor"
+        self.mark = directory / MARK_FILE
         self.restart = directory / "ledger.restart"
         self.timeout_seconds = timeout_seconds
         with unavailable("opened"):
@@ -60,7 +67,7 @@ class LedgerFiles:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def all(self) -> tuple[Path, ...]:
-        """Every file that a ledger consists of."""
+        """Every file that a ledger consists of. The mark is not among them: it says which ledger there should be."""
         return self.anchor, self.database, self.log, self.directory / "ledger.db-shm"
 
     def storage(self, *, read_only: bool = False) -> LedgerStorage:
@@ -107,7 +114,7 @@ def first_opening(budget: PrivacyBudget, keys: LedgerKeys) -> Opened:
 
 
 def create(files: LedgerFiles, keys: LedgerKeys, entries: Sequence[Entry]) -> None:
-    """Write a new ledger that begins with `entries`: its anchor, then all entries at once, durably."""
+    """Write a new ledger that begins with `entries`: its anchor, then all entries at once, durably; then its mark."""
     opened = entries[0].event
     if not isinstance(opened, Opened):
         raise TypeError("a ledger begins with its opening entry")
@@ -116,8 +123,10 @@ def create(files: LedgerFiles, keys: LedgerKeys, entries: Sequence[Entry]) -> No
         body = entry.body()
         previous = link(previous, body)
         rows.append(Row(entry.sequence, body, previous))
-        heads.append(signed_head(keys, opened.ledger, entry.sequence, previous))
+        heads.append(signed_end(keys, opened.ledger, entry.sequence, previous))
     with unavailable("created"):
+        if not files.mark.exists():
+            Mark.create(files.mark, keys.marking)
         Anchor.create(files.anchor, Note(heads[0], opened.carried))
         os.close(os.open(files.database, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         storage = files.storage()
@@ -129,11 +138,13 @@ def create(files: LedgerFiles, keys: LedgerKeys, entries: Sequence[Entry]) -> No
             sync_directory(files.directory)
         finally:
             storage.close()
+        end = Reached(opened.ledger, rows[0].digest.hex(), rows[-1].sequence, rows[-1].digest, opened.carried)
+        Mark.create(files.mark, keys.marking, end)
 
 
-def signed_head(keys: LedgerKeys, ledger: str, sequence: int, digest: bytes) -> Head:
-    """The end of the chain under the device's signature."""
-    return Head(ledger, sequence, digest, keys.signing.sign(head_statement(ledger, sequence, digest)))
+def signed_end(keys: LedgerKeys, ledger: str, sequence: int, digest: bytes) -> Head:
+    """The end of the chain under the device's signature, which stays on the device."""
+    return Head(ledger, sequence, digest, keys.signing.sign(end_statement(ledger, sequence, digest)))
 
 
 class _Closable(Protocol):

@@ -3,12 +3,14 @@
 The broken files are set aside as evidence, never deleted. The new chain takes over whatever can still be
 believed: the budget's terms, the quotas, and the highest spend that any surviving record shows. Its numbers
 go on after the highest known one, so no server mistakes it for the past. Nothing is reset in silence: the
-first two entries name the broken files and give the person's reason.
+first two entries name the broken files and give the person's reason. Where nothing is left, not even the mark,
+nobody can say what was spent, and there is nothing to go on with.
 
     write down the new opening (ledger.restart)  ->  set the old files aside  ->  create the new ones
-      ->  remove ledger.restart
+      ->  mark them  ->  remove ledger.restart
 
-Until the last step the ledger cannot be opened; what a crash leaves is completed by deciding again.
+Until the last step the ledger cannot be opened; what a crash leaves is completed by deciding again. A plan from
+an earlier start, put back, is told by the mark and made anew.
 """
 
 from __future__ import annotations
@@ -24,9 +26,10 @@ from privacy.canonical import canonical, parse, take_text
 from privacy.durable import sync_directory, write_durably
 from privacy.errors import InvalidTerms, LedgerTampered
 from privacy.ledger.checks import open_checked
-from privacy.ledger.entries import Decided, Entry, Opened
+from privacy.ledger.entries import BEFORE_GENESIS, Decided, Entry, Opened, link
 from privacy.ledger.files import LOCK_TIMEOUT_SECONDS, LedgerFiles, create, signed_opening, unavailable
-from privacy.ledger.remains import fingerprints, salvage
+from privacy.ledger.mark import BLANK
+from privacy.ledger.remains import fingerprints, mark_left, salvage
 from privacy.ledger.state import check_opening
 from privacy.ledger.storage import tampered
 from privacy.ledger.terms import check_name, same_terms
@@ -62,7 +65,7 @@ def start_over(
     check_name(reason)
     files = LedgerFiles(directory, LOCK_TIMEOUT_SECONDS)
     with closing(files), files.locked(), unavailable("started over"):
-        if not files.restart.exists():
+        if not files.restart.exists() or _is_outdated(_written_plan(files, keys), files, keys):
             # First of all: to look at a database with SQLite may add an empty log beside it.
             predecessor = fingerprints(files)
             _check_broken(files, keys)
@@ -79,7 +82,7 @@ def start_over(
 def _check_broken(files: LedgerFiles, keys: LedgerKeys) -> None:
     try:
         # Read-only: closing a writable database would change the evidence.
-        intact = open_checked(files, keys.public_key, read_only=True)
+        intact = open_checked(files, keys.public_key, read_only=True, marking=keys.marking)
     except LedgerTampered:
         return
     if intact is None:
@@ -95,7 +98,7 @@ def _new_plan(
     predecessor: tuple[tuple[str, str], ...],
     at: int,
 ) -> _Plan:
-    remains = salvage(files, keys.public_key)
+    remains = salvage(files, keys)
     terms, limits = _terms(remains.opened, budget)
     opened = Opened(
         ledger=remains.ledger or secrets.token_hex(16),
@@ -106,6 +109,8 @@ def _new_plan(
         carried_by_server=tuple(sorted(remains.by_server.items())),
         quotas=tuple(sorted(remains.quotas.items())),
         predecessor=predecessor,
+        shown=remains.excerpts.going_on(remains.unread),
+        lost=remains.excerpts.lost + remains.unread,
     )
     sequence = remains.highest + 1
     evidence = f"ledger.broken-{sequence}-{secrets.token_hex(4)}"
@@ -157,6 +162,15 @@ def _written_plan(files: LedgerFiles, keys: LedgerKeys) -> _Plan:
     if opened.device_key != keys.public_key.hex():
         raise tampered("another device's keys began to start it over")
     return plan
+
+
+def _is_outdated(plan: _Plan, files: LedgerFiles, keys: LedgerKeys) -> bool:
+    """Whether the ledger has come further since this plan was made: then it was put back."""
+    reached = mark_left(files, keys)
+    if reached is BLANK:
+        return False
+    is_own = reached.opening == link(BEFORE_GENESIS, plan.opening.body()).hex()
+    return reached.sequence > plan.opening.sequence + (1 if is_own else -1)
 
 
 def _to_bytes(plan: _Plan) -> bytes:

@@ -1,8 +1,8 @@
 """Who may touch a ledger's files, and when: threads, processes, transactions, and bad news that sticks.
 
 A transaction works on the newest state (it first follows what other processes wrote), is durable when it
-ends, and is then noted in the anchor, all under one lock. What it drafted enters the state only once it is
-on disk. After `LedgerTampered` a session answers nothing else any more.
+ends, and is then noted in the anchor and in the mark, all under one lock. What it drafted enters the state only once
+it is on disk. After `LedgerTampered` a session answers nothing else any more.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from privacy.errors import LedgerTampered, LedgerUnavailable
 from privacy.ledger.anchor import Note
 from privacy.ledger.checks import Verification, check_everything
-from privacy.ledger.entries import Entry, Event, Head, link
-from privacy.ledger.files import signed_head, unavailable
+from privacy.ledger.entries import Entry, Event, Head, Released, link
+from privacy.ledger.files import signed_end, unavailable
+from privacy.ledger.mark import Mark, Reached
 from privacy.ledger.storage import Row
 from privacy.receipts import Countersignature
 
@@ -43,11 +44,18 @@ class LedgerSession:
     """The open files of one ledger. Without keys it can only be read."""
 
     def __init__(
-        self, files: LedgerFiles, parts: OpenLedger, keys: LedgerKeys | None, clock: Callable[[], float]
+        self,
+        files: LedgerFiles,
+        parts: OpenLedger,
+        keys: LedgerKeys | None,
+        clock: Callable[[], float],
+        *,
+        mark: Mark | None = None,
     ) -> None:
         self.storage, self.state = parts.storage, parts.state
         self._files, self._anchor = files, parts.anchor
         self._keys, self._clock = keys, clock
+        self._mark, self._marked = mark, parts.state.sequence
         self._mutex = threading.Lock()
         self._process = os.getpid()
         self._verdict: str | None = None
@@ -56,12 +64,16 @@ class LedgerSession:
         self._reader = threading.local()
         self.answered: set[int] = set()
         """The reservations whose answers are still kept."""
-        self.seen: dict[str, int] = {}
-        """How far servers have seen the ledger, as far as this session was told and nobody else has written since."""
+        self.seen: dict[tuple[str, str], int] = {}
+        """By server and the ledger's name there: how far it has been seen, as far as this session was told and nobody
+        else has written since.
+        """
         self.acknowledged: list[Acknowledged] = []
         """What is to be written with the next transaction that is not for a booking."""
         self.last: Head | None = None
         """The last entry that this session wrote and signed."""
+        self.signed: Head | None = None
+        """The last release of this session, as its server was shown it."""
 
     @property
     def keys(self) -> LedgerKeys:
@@ -129,6 +141,8 @@ class LedgerSession:
         with self._files.locked():
             with self.storage.writing():
                 self._catch_up()
+                if self._marked != self.state.sequence:
+                    self.write_mark()  # another process may have died before it did
                 acknowledged = [] if booking else list(self.acknowledged)
                 seen = self._write_acknowledged(draft, acknowledged)
                 yield draft
@@ -139,6 +153,8 @@ class LedgerSession:
                 entry, self.last = draft.written
                 self.state.accept(entry, self.last.digest)
                 self._note(self.last)
+                # What was released may be sent now. From here on not even a power cut may forget it.
+                self.write_mark(durably=isinstance(entry.event, Released))
 
     @contextmanager
     def acknowledging(self, what: Acknowledged) -> Iterator[None]:
@@ -163,12 +179,25 @@ class LedgerSession:
     def mend_anchor(self) -> None:
         """Write the page of the anchor that was lost in a torn write."""
         with self.guarded(), self._files.locked():
-            self._note(signed_head(self.keys, self.state.opened.ledger, self.state.sequence, self.state.digest))
+            self._note(signed_end(self.keys, self.state.opened.ledger, self.state.sequence, self.state.digest))
+
+    def write_mark(self, *, durably: bool = True) -> None:
+        """Mark how far the ledger has come; the caller holds the lock. If that fails, nothing more is written."""
+        if self._mark is None:
+            raise LedgerUnavailable("this ledger was opened to be read; nothing was booked or released")
+        try:
+            self._mark.write(Reached.of(self.state), durably=durably)
+        except OSError as error:
+            self.storage.give_up(f"its mark could not be written: {error.strerror}")
+            with unavailable("marked"):
+                raise
+        self._marked = self.state.sequence
 
     def verify(self) -> Verification:
         with self.guarded():
             device_key = bytes.fromhex(self.state.opened.device_key)
-            return check_everything(self._files, self.storage, self._anchor, device_key)
+            marking = None if self._keys is None else self._keys.marking
+            return check_everything(self._files, self.storage, self._anchor, device_key, marking)
 
     def close(self) -> None:
         """Make the anchor durable and let go of the files; closing twice is harmless."""
@@ -183,9 +212,13 @@ class LedgerSession:
                         self._finish_writing()
                     with unavailable("synced"):
                         self._anchor.sync()
+                        if self._mark is not None:
+                            self._mark.sync()
             finally:
                 self.storage.close()
                 self._anchor.close()
+                if self._mark is not None:
+                    self._mark.close()
                 self._files.close()
 
     def _is_undisturbed(self) -> bool:
@@ -209,25 +242,27 @@ class LedgerSession:
         if self._verdict is None and os.getpid() == self._process:
             self.write_acknowledged()
 
-    def _write_acknowledged(self, draft: Draft, acknowledged: list[Acknowledged]) -> dict[str, int]:
+    def _write_acknowledged(self, draft: Draft, acknowledged: list[Acknowledged]) -> dict[tuple[str, str], int]:
         """How far servers will have seen the ledger once this transaction is on disk."""
-        seen: dict[str, int] = {}
+        seen: dict[tuple[str, str], int] = {}
         for each in acknowledged:
-            server, sequence = each.countersignature.server, each.countersignature.sequence
-            held = max(self._seen_by(server), seen.get(server, -1))
-            if held < sequence:
-                self.storage.keep_countersignature(server, each.countersignature.to_json())
-            seen[server] = max(held, sequence)
+            given = each.countersignature
+            held = max(self._seen_by(given), seen.get((given.server, given.ledger), -1))
+            if held < given.sequence:
+                self.storage.keep_countersignature(given.server, given.to_json())
+            seen[given.server, given.ledger] = max(held, given.sequence)
             if each.reserve is not None:
                 draft.drop_answer(each.reserve)
         return seen
 
-    def _seen_by(self, server: str) -> int:
-        """How far a server has seen this ledger, as it is kept; -1 if it has not."""
-        if server not in self.seen:
-            held = self.storage.countersignatures().get(server)
-            return -1 if held is None else Countersignature.from_json(held).sequence
-        return self.seen[server]
+    def _seen_by(self, given: Countersignature) -> int:
+        """How far the server that gave this has seen the ledger, as it is kept; -1 if it has not, under that name."""
+        if (given.server, given.ledger) not in self.seen:
+            held = self.storage.countersignatures().get(given.server)
+            kept = None if held is None else Countersignature.from_json(held)
+            # A server that is shown an excerpt counts from 1, whatever it was shown before.
+            return -1 if kept is None or kept.ledger != given.ledger else kept.sequence
+        return self.seen[given.server, given.ledger]
 
     def _note(self, head: Head) -> None:
         with unavailable("anchored"):
@@ -252,7 +287,7 @@ class Draft:
         entry = Entry(self._state.sequence + 1, at, event)
         body = entry.body()
         digest = link(self._state.digest, body)
-        head = signed_head(self._keys, self._state.opened.ledger, entry.sequence, digest)
+        head = signed_end(self._keys, self._state.opened.ledger, entry.sequence, digest)
         self._storage.append(Row(entry.sequence, body, digest), head.signature)
         self.written = entry, head
         return entry.sequence

@@ -13,18 +13,21 @@ from typing import TYPE_CHECKING, Self
 from cryptography.exceptions import InvalidSignature
 
 from privacy.accounting.limits import Spend
+from privacy.errors import LedgerTampered
 from privacy.keys import check_signature
 from privacy.ledger.entries import (
     BEFORE_GENESIS,
+    FIRST_VERSION,
     Decided,
     Entry,
+    Head,
     Opened,
     QuotaSet,
     Released,
     Reserved,
-    head_statement,
     link,
 )
+from privacy.ledger.excerpts import Excerpts
 from privacy.ledger.storage import tampered
 
 if TYPE_CHECKING:
@@ -47,9 +50,12 @@ class LedgerState:
     released: dict[int, int] = field(default_factory=dict)
     """By the reservation's number, the number of its release."""
     releases: dict[int, Released] = field(default_factory=dict)
+    excerpts: Excerpts = field(default_factory=Excerpts)
+    takes_old_ends: bool = False
+    """Whether an end may be signed as receipts are: only in a ledger from before there was a mark."""
 
     @classmethod
-    def begin(cls, row: Row) -> Self:
+    def begin(cls, row: Row, *, is_marked: bool = True) -> Self:
         """The state after an opening entry that its device signed."""
         entry = _believed(row, BEFORE_GENESIS)
         opened = entry.event
@@ -64,6 +70,8 @@ class LedgerState:
             totals=[opened.carried],
             by_server=dict(opened.carried_by_server),
             quotas=dict(opened.quotas),
+            excerpts=Excerpts.of(opened),
+            takes_old_ends=opened.version == FIRST_VERSION and not is_marked,
         )
 
     @property
@@ -123,8 +131,8 @@ class LedgerState:
         """Raise `LedgerTampered` unless the device signed exactly this end of the chain."""
         if head is None or head.sequence != self.sequence or head.digest != self.digest:
             raise tampered("its end is missing or does not fit its entries")
-        statement = head_statement(self.opened.ledger, head.sequence, head.digest)
-        check_signed(self.opened.device_key, statement, head.signature, "its end")
+        end = Head(self.opened.ledger, head.sequence, head.digest, head.signature)
+        check_end(self.opened.device_key, end, "its end", takes_old=self.takes_old_ends)
 
     def _book(self, sequence: int, reserved: Reserved) -> None:
         if reserved.request in self.requests:
@@ -146,11 +154,23 @@ class LedgerState:
             raise tampered(f"entry {sequence} answers nothing that was booked, or answers it twice")
         self.released[release.reserve] = sequence
         self.releases[sequence] = release
+        reserved = self.reserved[release.reserve]
+        self.excerpts.release(sequence, reserved.shown, reserved.request, release.payload_hash)
 
 
 def check_opening(opened: Opened) -> None:
     """Raise `LedgerTampered` unless the terms are signed by the device they name."""
     check_signed(opened.device_key, opened.statement, opened.signature, "its budget")
+
+
+def check_end(device_key: str, end: Head, what: str, *, takes_old: bool) -> None:
+    """Raise `LedgerTampered` unless the device signed that this is, or was, the end."""
+    try:
+        check_signed(device_key, end.end_statement, end.signature, what)
+    except LedgerTampered:
+        if not takes_old:
+            raise
+        check_signed(device_key, end.statement, end.signature, what)
 
 
 def check_signed(device_key: str, statement: bytes, signature: bytes | str, what: str) -> None:

@@ -185,6 +185,10 @@ class LedgerStorage:
             "INSERT OR REPLACE INTO head VALUES (1, ?, ?, ?)", (row.sequence, row.digest, signature)
         )
 
+    def sign_end(self, signature: bytes) -> None:
+        """Put another signature under the end that is there."""
+        self._connection.execute("UPDATE head SET signature = ?", (signature,))
+
     def answer(self, reserve: int) -> bytes | None:
         row = self._connection.execute("SELECT sealed FROM answer WHERE reserve = ?", (reserve,)).fetchone()
         return None if row is None else _blob(row[0])
@@ -206,6 +210,10 @@ class LedgerStorage:
 
     def keep_countersignature(self, server: str, body: bytes) -> None:
         self._connection.execute("INSERT OR REPLACE INTO countersignature VALUES (?, ?)", (server.encode(), body))
+
+    def give_up(self, cause: str) -> None:
+        """Write nothing more: what belongs beside a commit could not be written."""
+        self._die(cause)
 
     def close(self) -> None:
         self._cause = self._cause or "it was closed"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from privacy.budget import PrivacyBudget, PrivacyCost
     from privacy.ledger.checks import Verification
     from privacy.ledger.entries import Entry
+    from privacy.ledger.excerpts import Excerpt
     from privacy.ledger.status import LedgerStatus
 
 
@@ -66,6 +67,8 @@ class LedgerView:
     bookings: tuple[Booking, ...]
     decisions: tuple[Decision, ...]
     digests: tuple[bytes, ...]
+    excerpts: dict[str, Excerpt]
+    """What servers were shown of it, by the name they know it by."""
 
     @property
     def id(self) -> str:
@@ -112,23 +115,18 @@ def read_ledger(directory: Path, *, device_key: bytes | None = None, in_full: bo
     """The ledger in `directory`; `in_full` also reads every page and every stored answer."""
     with Ledger.read(directory, device_key=device_key) as ledger:
         verification = ledger.verify() if in_full else None
-        return _view(str(directory), ledger.device_key.hex(), ledger.status(), verification, ledger.entries())
+        return _view(str(directory), ledger, verification)
 
 
-def _view(
-    place: str,
-    device_key: str,
-    status: LedgerStatus,
-    verification: Verification | None,
-    entries: Sequence[Entry],
-) -> LedgerView:
+def _view(place: str, ledger: Ledger, verification: Verification | None) -> LedgerView:
+    entries = ledger.entries()
     opened = entries[0].event
     if not isinstance(opened, Opened):
         raise TypeError("a ledger that was believed begins with its opening entry")
     return LedgerView(
         place=place,
-        device_key=device_key,
-        status=status,
+        device_key=ledger.device_key.hex(),
+        status=ledger.status(),
         verification=verification,
         opened=opened,
         first=entries[0].sequence,
@@ -137,6 +135,7 @@ def _view(
             Decision(entry.at, entry.event.reason) for entry in entries if isinstance(entry.event, Decided)
         ),
         digests=_digests(entries),
+        excerpts=ledger.excerpts,
     )
 
 

@@ -3,6 +3,9 @@
 A release that left a device stands in its ledger and, once received, on the server's list of receipts, with the same
 number, hash and cost. Whatever has no counterpart is a finding. Servers of which no receipt was given cannot be
 checked; their releases are counted as unchecked, not as wrong.
+
+A server knows a ledger by a name, a key and numbers of its own (`privacy.ledger.excerpts`). The ledger says which entry
+each of them stands for; findings name entries.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ class Reconciliation:
 
 def reconcile(views: Sequence[LedgerView], received: ReceiptsFile) -> Reconciliation:
     """Match every receipt with its ledger entry, and every release with its receipt."""
-    known = {view.id: view for view in views}
+    known = {name: view for view in views for name in (view.id, *view.excerpts)}
     findings: list[Finding] = []
     spoken_for: set[tuple[str, int]] = set()
     strangers: Counter[tuple[str, str]] = Counter()
@@ -43,10 +46,10 @@ def reconcile(views: Sequence[LedgerView], received: ReceiptsFile) -> Reconcilia
         view = known.get(receipt.ledger)
         if view is None:
             strangers[receipt.ledger, receipt.device_key.hex()] += 1
-        elif receipt.sequence < view.first:
+        elif _is_older(view, receipt):
             older[view.place] += 1
         else:
-            spoken_for.add((view.id, receipt.sequence))
+            spoken_for.add((view.id, _entry_of(view, receipt)))
             finding = _judge(view, receipt)
             matched += finding is None
             findings += [finding] if finding else []
@@ -58,16 +61,42 @@ def reconcile(views: Sequence[LedgerView], received: ReceiptsFile) -> Reconcilia
     return Reconciliation(matched, tuple(findings), notices, _unchecked(views, received.servers))
 
 
+def _is_older(view: LedgerView, receipt: Receipt) -> bool:
+    """Whether a receipt is from before the ledger was started over."""
+    excerpt = view.excerpts.get(receipt.ledger)
+    return receipt.sequence < view.first if excerpt is None else receipt.sequence <= excerpt.before
+
+
+def _entry_of(view: LedgerView, receipt: Receipt) -> int:
+    """The entry that a receipt is about; one beyond the ledger's end where it has none."""
+    excerpt = view.excerpts.get(receipt.ledger)
+    if excerpt is None:
+        return receipt.sequence
+    entry = excerpt.entry_at(receipt.sequence)
+    return view.status.sequence + receipt.sequence - excerpt.number if entry is None else entry
+
+
 def _judge(view: LedgerView, receipt: Receipt) -> Finding | None:
     """What is wrong with a receipt of this ledger, if anything."""
-    number, server = receipt.sequence, printable(receipt.server)
+    number, server = _entry_of(view, receipt), printable(receipt.server)
+    excerpt = view.excerpts.get(receipt.ledger)
+    device_key, head = (
+        (view.device_key, view.digest_at(number))
+        if excerpt is None
+        else (excerpt.device_key, excerpt.head_at(receipt.sequence))
+    )
     kind, sentence = FindingKind.DIFFERS, ""
     booking = view.releases.get(number)
-    if receipt.device_key.hex() != view.device_key:
+    if receipt.device_key.hex() != device_key:
         sentence = f"entry {number} was received under the key of another device"
     elif number > view.status.sequence:
         kind = FindingKind.ROLLED_BACK
-        sentence = f"it ends at entry {view.status.sequence}, but server {server!r} has received entry {number}"
+        last, received = (
+            (f"entry {view.status.sequence}", f"entry {number}")
+            if excerpt is None
+            else (f"release {excerpt.number} to it", f"release {receipt.sequence}")
+        )
+        sentence = f"it ends at {last}, but server {server!r} has received {received}"
     elif booking is None:
         kind = FindingKind.NOT_IN_LEDGER
         sentence = f"server {server!r} has received entry {number}, which is not a release here"
@@ -75,7 +104,7 @@ def _judge(view: LedgerView, receipt: Receipt) -> Finding | None:
         sentence = f"entry {number} was noised from a seed and should never have left, but server {server!r} has it"
     elif differing := _differing(booking, receipt):
         sentence = f"entry {number} differs from its receipt by server {server!r} in: {', '.join(differing)}"
-    elif view.digest_at(number) != receipt.head:
+    elif head != receipt.head:
         kind = FindingKind.ROLLED_BACK
         sentence = f"server {server!r} has received entry {number} after other entries than these"
     return Finding(kind, view.place, sentence) if sentence else None

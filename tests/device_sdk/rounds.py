@@ -15,8 +15,8 @@ from typing import ClassVar
 from device_sdk.affinity import AffinityRecord
 from device_sdk.affinity import Feedback as Said
 from device_sdk.affinity_store import AffinityStore, tree_distance
-from device_sdk.identity import ledger_keys
 from device_sdk.key_stores import FileKeyStore
+from device_sdk.ledger_access import open_ledger
 from device_sdk.round_record import Kind, Outcome, Phase, Round
 from device_sdk.run_lock import running
 from device_sdk.state import RoundJournal
@@ -65,7 +65,7 @@ class Device:
     @classmethod
     def open(cls, home: Path) -> Device:
         vault = Vault.open(home / "state", FileKeyStore(home / "device.key"))
-        ledger = Ledger.open(home / "state", ledger_keys(vault), BUDGET)
+        ledger = open_ledger(vault, BUDGET).shown_at(SERVER)
         return cls(home, vault, ledger, RoundJournal(vault, ledger, SERVER), AffinityStore(vault, SERVER))
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ from privacy.keys import LedgerKeys
 from privacy.ledger import Ledger, anchor
 from privacy.ledger.anchor import Anchor
 from privacy.ledger.entries import Released, Reserved, request_digest
+from privacy.ledger.mark import Mark
 from privacy.ledger.storage import LedgerStorage
 from privacy.randomness import NoiseSource
 from privacy.release import Answer, Guarantee, perform
@@ -123,6 +124,9 @@ def arm(fault: str) -> None:
     _report(LedgerStorage, "keep_answer", after="answer drafted")
     _report(LedgerStorage, "drop_answer", after="answer dropped")
     _report(Anchor, "advance", before="committed", after="anchored")
+    _report(Mark, "create", before="mark due", after="mark created")
+    _report(Mark, "write", before="mark to be written", after="marked")
+    _report(Mark, "sync", before="mark to be synced")
     whole = anchor._write_whole
 
     def torn(descriptor, content, offset):
@@ -138,9 +142,9 @@ def _report(owner: type, name: str, before: str = "", after: str = "") -> None:
     real = owner.__dict__[name]
     function = real.__func__ if isinstance(real, classmethod) else real
 
-    def reporting(*arguments):
+    def reporting(*arguments, **named):
         reached(before)
-        result = function(*arguments)
+        result = function(*arguments, **named)
         reached(after)
         return result
 
@@ -148,6 +152,16 @@ def _report(owner: type, name: str, before: str = "", after: str = "") -> None:
 
 
 FAULTS = [
+    "mark due",
+    "mark created",
+    "mark due:2",
+    "mark created:2",
+    "mark to be written",
+    "mark to be written:2",
+    "mark to be written:3",
+    "mark to be synced",
+    "marked",
+    "marked:2",
     "anchor created",
     "database empty",
     "tables drafted",

@@ -5,11 +5,15 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
+from privacy.accounting.limits import Spend
 from privacy.budget import NeighbouringRelation, PrivacyBudget, PrivacyCost, PrivacyUnit
 from privacy.keys import LedgerKeys
 from privacy.ledger import Ledger, Reservation
+from privacy.ledger.anchor import Note
+from privacy.ledger.entries import BEFORE_GENESIS, FIRST_VERSION, Entry, Head, Opened, Reserved, head_statement, link
 from privacy.release import Answer, Release, Request
 
 BUDGET = PrivacyBudget(epsilon=8, delta=1e-6)
@@ -43,6 +47,26 @@ def filled(directory: Path, keys: LedgerKeys, num_entries: int) -> Path:
         for number in range((num_entries - 3) // 2):
             release(ledger, f"epoch {number}", server=("hospital", "clinic")[number % 2])
     return directory
+
+
+def as_before_marks(directory: Path, keys: LedgerKeys) -> None:
+    """Make a closed ledger what the version before marks would have left: its opening, its end, its anchor, no mark."""
+    entries = [Entry.from_body(body) for (body,) in rows(directory, "SELECT body FROM entry ORDER BY seq")]
+    first = entries[0].event
+    assert isinstance(first, Opened)
+    opened = replace(first, version=FIRST_VERSION)
+    signed = replace(opened, signature=keys.signing.sign(opened.statement).hex())
+    previous, spent = BEFORE_GENESIS, Spend()
+    for entry in [replace(entries[0], event=signed), *entries[1:]]:
+        assert not (isinstance(entry.event, Reserved) and entry.event.shown)
+        previous = link(previous, entry.body())
+        spent = entry.event.spent if isinstance(entry.event, Reserved) else spent
+        change(directory, "UPDATE entry SET body = ?, hash = ? WHERE seq = ?", (entry.body(), previous, entry.sequence))
+    signature = keys.signing.sign(head_statement(signed.ledger, entry.sequence, previous))
+    change(directory, "UPDATE head SET hash = ?, signature = ?", (previous, signature))
+    note = Note(Head(signed.ledger, entry.sequence, previous, signature), spent)
+    (directory / "ledger.anchor").write_bytes(note.page() * 2)
+    (directory / "ledger.mark").unlink()
 
 
 def copy_of(directory: Path, to: Path) -> Path:

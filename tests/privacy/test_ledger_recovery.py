@@ -167,8 +167,8 @@ def test_starting_over_twice_still_adds_up(state, ledger_keys):
     change_entry(state, last)
     lose_the_anchor(state)
     opened = start_over(state, ledger_keys, "once more")
-    # The changed entry itself cannot be believed any more, and the anchor that knew it is gone.
-    assert opened.carried == Spend(SPENT)
+    # The changed entry itself cannot be believed any more, and the anchor that knew it is gone; the mark knows it too.
+    assert opened.carried == Spend(SPENT + 7)
     assert len(list(state.glob("ledger.broken-*"))) == 2
 
 

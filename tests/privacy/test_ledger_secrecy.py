@@ -15,7 +15,7 @@ PAYLOAD = b"canary-payload-5318008-0x1p-3"
 SUBJECT = "canary-subject-7291"
 FIELDS = {
     "open": "ledger device_key version epsilon delta training relation pure_epsilon renyi_epsilon limits carried "
-    "carried_by_server quotas predecessor signature",
+    "carried_by_server quotas predecessor shown lost signature",
     "reserve": "mechanism terms unit relation pure mu_squared rho sampled purpose server request spend spent "
     "spent_by_server",
     "release": "reserve payload_hash sealed_hash seeded",

@@ -13,7 +13,7 @@ from privacy.keys import LedgerKeys
 from privacy.ledger import Ledger
 from privacy.ledger import checks as ledger_checks
 from privacy.ledger.entries import BEFORE_GENESIS, Entry, Reserved, link
-from privacy.ledger.files import signed_head
+from privacy.ledger.files import signed_end
 from privacy.ledger.state import LedgerState
 from privacy.ledger.storage import HeadRow, Row
 from tests.privacy.ledger_helpers import BUDGET, change, copy_of, filled, flipped, release, reserve, rows
@@ -186,13 +186,16 @@ def test_restored_old_database_is_noticed(tmp_path, ledger_keys):
 
 
 def test_rollback_is_noticed_by_the_anchor_and_not_by_luck(tmp_path, ledger_keys, monkeypatch):
-    """The broken twin: a ledger that does not look at its anchor takes an old copy for the newest."""
+    """The broken twins: a ledger that looks at neither its anchor nor its mark takes an old copy for the newest."""
     state = filled(tmp_path / "state", ledger_keys, 9)
     old = copy_of(state, tmp_path / "old")
     with Ledger.open(state, ledger_keys) as ledger:
         release(ledger, "one more")
     shutil.copy(old / "ledger.db", state / "ledger.db")
     monkeypatch.setattr(ledger_checks, "check_anchor", lambda state, notes: False)
+    with pytest.raises(LedgerTampered, match="it was cut: it ends at entry 8, but had come to entry 10"):
+        Ledger.open(state, ledger_keys)
+    monkeypatch.setattr(ledger_checks, "check_mark", lambda state, reached: None)
     with Ledger.open(state, ledger_keys) as ledger:
         assert ledger.status().sequence == 8
 
@@ -274,7 +277,7 @@ def rechained(directory, keys, alter):
         previous = link(previous, entry.body())
         change(directory, "UPDATE entry SET body = ?, hash = ? WHERE seq = ?", (entry.body(), previous, row.sequence))
     ledger = LedgerState.begin(stored_rows(directory)[0]).opened.ledger
-    head = signed_head(keys, ledger, entry.sequence, previous)
+    head = signed_end(keys, ledger, entry.sequence, previous)
     change(directory, "UPDATE head SET hash = ?, signature = ?", (head.digest, head.signature))
 
 

@@ -335,7 +335,7 @@ def test_a_signature_of_ones_own_last_entry_is_believed_only_whole(ledger, desk)
     """The ledger does not verify what it signed itself; anything else it does."""
     sent = release(ledger, "epoch 1")
     given = desk.accept(issue_receipt(ledger, sent), sent.payload_hash, ledger.device_key).countersignature
-    assert given.entry == ledger._session.last
+    assert given.entry == ledger._session.signed
     for altered in (
         replace(given, head_signature=bytes(64)),
         replace(given, sequence=given.sequence + 1),

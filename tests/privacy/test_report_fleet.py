@@ -16,7 +16,6 @@ from privacy.keys import LedgerKeys
 from privacy.ledger import Ledger
 from privacy.ledger import book as ledger_module
 from privacy.ledger.entries import head_statement
-from privacy.ledger.files import signed_head
 from privacy.randomness import NoiseSource, SeededSource
 from privacy.receipts import Receipt, issue_receipt
 from privacy.release import Request, perform
@@ -57,8 +56,8 @@ def kinds(fleet, server, tmp_path, capsys):
 
 def signed(state, receipt: Receipt) -> Receipt:
     """The receipt signed anew by its device, as one whose keys were stolen could."""
-    with opened(state) as ledger:
-        return replace(receipt, signature=ledger.sign(receipt.statement))
+    keys = LedgerKeys.from_file(state / "ledger.key")
+    return replace(receipt, signature=keys.signing.sign(receipt.statement))
 
 
 def test_a_fleet_that_reconciles_has_no_finding(kinds, server, fleet, tmp_path, capsys):
@@ -83,8 +82,8 @@ def test_a_receipt_of_a_release_that_is_not_there_is_found(kinds, server, fleet)
     # Its own signature of that entry is missing, so it is not even believed; with it, the entry is no release.
     assert kinds() == {FindingKind.BAD_RECEIPT: 1, FindingKind.NEVER_RECEIVED: 1}
     keys = LedgerKeys.from_file(fleet[0] / "ledger.key")
-    head = signed_head(keys, first.ledger, first.sequence - 1, first.head)
-    moved = replace(first, sequence=first.sequence - 1, head_signature=head.signature)
+    statement = head_statement(first.ledger, first.sequence - 1, first.head)
+    moved = replace(first, sequence=first.sequence - 1, head_signature=keys.signing.sign(statement))
     server.receipts[0] = signed(fleet[0], moved)
     assert kinds() == {FindingKind.NOT_IN_LEDGER: 1, FindingKind.NEVER_RECEIVED: 1}
 
@@ -251,9 +250,9 @@ def test_another_device_cannot_speak_for_a_ledger(fleet, server, kinds, tmp_path
             own,
             ledger=victim.ledger,
             sequence=victim.sequence,
-            head_signature=ledger.sign(head_statement(victim.ledger, victim.sequence, own.head)),
+            head_signature=keys.signing.sign(head_statement(victim.ledger, victim.sequence, own.head)),
         )
-        server.receipts.append(replace(forged, signature=ledger.sign(forged.statement)))
+        server.receipts.append(replace(forged, signature=keys.signing.sign(forged.statement)))
     assert kinds() == {FindingKind.DIFFERS: 1}
 
 

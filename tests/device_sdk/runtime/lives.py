@@ -23,9 +23,9 @@ from device_sdk.affinity import Feedback as Said
 from device_sdk.affinity_store import tree_distance
 from device_sdk.conditions import Conditions
 from device_sdk.config import DeviceConfig
-from device_sdk.identity import ledger_keys
 from device_sdk.kept import Kept
 from device_sdk.key_stores import FileKeyStore
+from device_sdk.ledger_access import open_ledger
 from device_sdk.policy import Policy
 from device_sdk.round_record import Round
 from device_sdk.run_lock import running
@@ -52,7 +52,7 @@ from device_sdk.wire.messages import (
 )
 from device_sdk.wire.signing import check_release, device_id
 from device_sdk.wire.tensors import blob_of, model_bytes, model_specs
-from privacy import LabelHistogram, Ledger, PrivacyBudget
+from privacy import LabelHistogram, PrivacyBudget
 from privacy.keys import SigningKey
 from privacy.ledger.entries import Released, Reserved
 from privacy.receipt_desk import MemoryShelf, ReceiptDesk
@@ -195,7 +195,7 @@ def feedback_to(task: str) -> Feedback:
 
 def opened(home: Path) -> Kept:
     vault = Vault.open(home / "state", FileKeyStore(home / "device.key"))
-    ledger = Ledger.open(home / "state", ledger_keys(vault), BUDGET)
+    ledger = open_ledger(vault, BUDGET)
     kept = Kept.of(vault, ledger, SERVER)
     if kept.identity.enrolment is None:
         authority = Authority.create()

@@ -103,7 +103,8 @@ class MortalDevice:
     def receipts(self) -> list[Receipt]:
         """What the server has of this ledger, in its order."""
         with Ledger.read(self.home / "state") as ledger:
-            return self.daemon.store.receipts_of(ledger.device_key)
+            shown = [bytes.fromhex(excerpt.device_key) for excerpt in ledger.excerpts.values()]
+        return [receipt for key in shown for receipt in self.daemon.store.receipts_of(key)]
 
     def sent(self) -> dict[str, NDArray[np.int64]]:
         """By task, the numbers that went out, which were the same however often they did."""
