@@ -12,7 +12,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from device_sdk.wire.errors import Refused
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from device_sdk.wire.messages import DeviceId, Question
     from device_sdk.wire.summary_terms import SummaryMechanism
     from device_sdk.wire.task_terms import UpdateMechanism
+    from privacy.budget import PrivacyCost
     from privacy.receipts import Receipt
     from server_kit.daemon.wanted import WantedSummaries
 
@@ -111,7 +112,7 @@ class IntakeChecks:
 
 def check_receipt(receipt: Receipt, mechanism: UpdateMechanism | SummaryMechanism, last: Receipt | None) -> None:
     """Refuse a receipt that does not book what this mechanism costs, or that counts otherwise than the one before."""
-    if (receipt.mechanism, receipt.cost) != (mechanism.name, mechanism.cost):
+    if receipt.mechanism != mechanism.name or not _books(receipt.cost, mechanism.cost):
         raise Misconduct(
             FALSE_COST,
             ErrorCode.RECEIPT_REFUSED,
@@ -129,3 +130,8 @@ def check_receipt(receipt: Receipt, mechanism: UpdateMechanism | SummaryMechanis
             ErrorCode.RECEIPT_REFUSED,
             "this receipt counts under another neighbouring relation than the one before; it was not counted",
         )
+
+
+def _books(booked: PrivacyCost, cost: PrivacyCost) -> bool:
+    """Whether a ledger books this cost: as it is, or pure parts as one, which composes no better."""
+    return booked in (cost, replace(cost, pure_micro_epsilon=(sum(cost.pure_micro_epsilon),)))

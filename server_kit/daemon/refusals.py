@@ -37,7 +37,7 @@ _CODES: list[tuple[type[Exception], ErrorCode]] = [
 REFUSALS = (WireError, ReceiptRefused)
 _OURS_RETRY_SECONDS = 60.0
 _MOST_TOLD = 10_000
-_told: set[tuple[DeviceId | None, str]] = set()
+_told: set[tuple[DeviceId, str]] = set()
 
 
 def refusal_of(error: Exception) -> Refused:
@@ -67,7 +67,9 @@ def reason_of(error: Exception) -> str:
 
 
 def _was_told(device: DeviceId | None, reason: str) -> bool:
-    """Whether the log has this of this device already: a flood of the same is counted, and need not be read."""
+    """Whether the log has this of this device already: a flood of the same is counted, and need not fill a disk."""
+    if device is None:
+        return False
     if (device, reason) in _told:
         return True
     if len(_told) >= _MOST_TOLD:
@@ -81,7 +83,7 @@ async def refuse(context: Any, error: Exception, device: DeviceId | None) -> NoR
     refusal = refusal_of(error)
     fields = {"code": refusal.code.name.lower(), "device": device, "peer": context.peer()}
     if isinstance(error, REFUSALS):
-        level = logging.DEBUG if isinstance(error, Misconduct) and _was_told(device, error.reason) else logging.WARNING
+        level = logging.DEBUG if _was_told(device, reason_of(error)) else logging.WARNING
         log.log(level, "refused a call: %s", refusal, extra=fields)
     else:
         log.error("failed at a call", exc_info=error, extra=fields)

@@ -28,7 +28,7 @@ _SETTINGS = """\
 name = "hostile"
 preset = "{preset}"
 participants = 2
-deadline_seconds = 20.0
+deadline_seconds = 5.0
 
 [training]
 steps = 2
