@@ -23,7 +23,7 @@ from privacy.canonical import canonical, parse, take_hex, take_text, take_whole
 from privacy.errors import ReceiptRefused
 from privacy.keys import check_signature
 from privacy.ledger.entries import Head, head_statement
-from privacy.ledger.terms import cost_fields, take_cost
+from privacy.ledger.terms import MOST_FOREIGN, cost_fields, take_cost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -85,7 +85,7 @@ class Receipt:
                 server=take_text(fields, "server"),
                 sequence=take_whole(fields, "sequence"),
                 mechanism=take_text(fields, "mechanism"),
-                cost=take_cost(fields),
+                cost=take_cost(fields, MOST_FOREIGN),
                 payload_hash=take_text(fields, "payload_hash"),
                 request=take_text(fields, "request"),
                 head=take_hex(fields, "head"),

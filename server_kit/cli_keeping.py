@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -39,9 +40,12 @@ def receipts(directory: Path, out: Path) -> None:
     from server_kit.commands.exporting import export_receipts
     from server_kit.commands.opened import opened
 
+    left_out: Counter[str] = Counter()
     with opened(directory) as federation:
-        count = export_receipts(federation, out)
+        count = export_receipts(federation, out, lambda device: left_out.update([device]))
     click.echo(f"wrote {count} {'receipt' if count == 1 else 'receipts'} to {click.format_filename(out)}")
+    for device, number in sorted(left_out.items()):
+        click.echo(f"left out {number} of device {device}: they cannot be read", err=True)
 
 
 @click.command()

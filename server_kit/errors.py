@@ -14,7 +14,8 @@ ServerError
     ├── StoreConflict     what was to be changed is not as its caller believes
     ├── StoreKeyRefused   the store's key is missing, not secret, or another store's
     ├── StoreTooNew       a newer version of Covey has written this store
-    └── StoreUnavailable  the disk, a lock or the database said no
+    ├── StoreUnavailable  the disk, a lock or the database said no
+    └── UnreadableReceipt what a device sent and an older version stored is no receipt
 """
 
 from __future__ import annotations
@@ -108,3 +109,10 @@ class StoreTooNew(StoreError):
 
 class StoreUnavailable(StoreError):
     """The disk, a lock or the database said no; nothing was changed, and trying again later may help."""
+
+
+class UnreadableReceipt(StoreError):
+    """A stored receipt opens, but says what no receipt does; whoever sent it lied to an older version."""
+
+    def __init__(self) -> None:
+        super().__init__("a stored receipt states a cost that no release has; it is left out of every sum")

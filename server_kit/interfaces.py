@@ -427,6 +427,10 @@ class Wants:
     halves: bool = False
     sketch: int | None = None
     """The length of sketches to look at instead of whole updates."""
+    summary: str = ""
+    """The mechanism of the one histogram that devices are to send; empty: none."""
+    summary_bins: int = 0
+    """How finely features are told apart in it, where it is of features."""
     summary_epsilon: float = 0.0
     """What one summary of a device costs it."""
     choices: bool = False

@@ -48,6 +48,7 @@ OF_STORE = MappingProxyType(
         "covey_releases_total": "Releases whose receipts are kept.",
         "covey_privacy_epsilon": "ε that devices have spent here at the policy's δ, by rank (median, most).",
         "covey_privacy_policy_epsilon": "ε that the policy promises not to exceed.",
+        "covey_privacy_devices_left_out": "Devices with receipts that cannot be read or added up.",
     }
 )
 OF_PROCESS = MappingProxyType(

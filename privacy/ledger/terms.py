@@ -10,6 +10,9 @@ from privacy.canonical import Fields, as_whole, take_list, take_text, take_whole
 from privacy.errors import InvalidTerms
 
 _MOST_CHARACTERS = 200
+MOST_FOREIGN = 10**50
+"""A release whose terms can be said on the wire never costs a larger whole number (`device_sdk.wire.fields`)."""
+_MOST_PARTS = 64
 
 
 def check_name(text: str) -> None:
@@ -41,15 +44,23 @@ def cost_fields(cost: PrivacyCost) -> Fields:
     }
 
 
-def take_cost(fields: Fields) -> PrivacyCost:
-    """The inverse of `cost_fields`; takes its fields out of `fields`."""
+def take_cost(fields: Fields, most: int | None = None) -> PrivacyCost:
+    """The inverse of `cost_fields`; takes its fields out of `fields`.
+
+    With `most`, a larger whole number in it, or more parts than any mechanism has, is a `ValueError`: for what another
+    has written, who may want us to reckon for ever.
+    """
     sampled = [as_whole(part) for part in take_list(fields, "sampled")]
+    pure = [as_whole(part) for part in take_list(fields, "pure")]
+    mu_squared, rho = take_whole(fields, "mu_squared"), take_whole(fields, "rho")
+    if most is not None:
+        _check_reckonable([*sampled, *pure, mu_squared, rho], most)
     return PrivacyCost(
         unit=PrivacyUnit(take_text(fields, "unit")),
         relation=NeighbouringRelation(take_text(fields, "relation")),
-        pure_micro_epsilon=tuple(as_whole(part) for part in take_list(fields, "pure")),
-        mu_squared_nano=take_whole(fields, "mu_squared"),
-        rho_nano=take_whole(fields, "rho"),
+        pure_micro_epsilon=tuple(pure),
+        mu_squared_nano=mu_squared,
+        rho_nano=rho,
         sampled=_sampled(sampled) if sampled else None,
     )
 
@@ -82,6 +93,11 @@ def take_budget(fields: Fields) -> PrivacyBudget:
 def spend_list(spend: Spend | BudgetLimits) -> list[int]:
     """What is taken from each share, in the order of `Spend`."""
     return [spend.pure_micro_epsilon, spend.mu_squared_nano, spend.renyi_nano]
+
+
+def _check_reckonable(numbers: list[int], most: int) -> None:
+    if len(numbers) > _MOST_PARTS or max(numbers) > most:
+        raise ValueError("a cost that no mechanism has")
 
 
 def _sampled(parts: list[int]) -> SampledGaussian:

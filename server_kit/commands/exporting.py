@@ -14,7 +14,7 @@ from server_kit.errors import HomeError
 
 if TYPE_CHECKING:
     from server_kit.commands.opened import Opened
-    from server_kit.store.protocol import CohortRecord
+    from server_kit.store.protocol import CohortRecord, Unreadable
 
 
 def export_cohort(federation: Opened, name: str, out: Path) -> CohortRecord:
@@ -31,13 +31,16 @@ def export_cohort(federation: Opened, name: str, out: Path) -> CohortRecord:
     return record
 
 
-def export_receipts(federation: Opened, out: Path) -> int:
-    """Write all receipts as JSON lines for `covey privacy report --receipts`; how many. Whole, or not at all."""
+def export_receipts(federation: Opened, out: Path, on_unreadable: Unreadable | None = None) -> int:
+    """Write all receipts as JSON lines for `covey privacy report --receipts`; how many. Whole, or not at all.
+
+    One that cannot be read is left out, and `on_unreadable` hears whose it is.
+    """
     draft = out.with_name(f".{out.name}.{secrets.token_hex(4)}")
     count = 0
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-            for line in receipts_to_lines(federation.store.receipts()):
+            for line in receipts_to_lines(federation.store.receipts(on_unreadable)):
                 file.write(line)
                 count += 1
             file.flush()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 _LONGEST_STORY = 42
+_SHOWN_DEVICES = 5
 
 
 def overview_text(found: Overview) -> str:
@@ -96,13 +97,16 @@ def _facts(found: Overview) -> list[tuple[str, str]]:
         f"spent by the device that spent most, {spend.median_epsilon:.2f} by the median of {spend.devices}, "
         f"at δ={found.policy_delta:g}"
     )
-    return [
+    left_out = ", ".join(f"{count} of {device}" for device, count in sorted(spend.left_out.items())[:_SHOWN_DEVICES])
+    facts = [
         ("preset", found.preset),
         ("dashboard", found.dashboard if found.running else f"{found.dashboard} once the server runs"),
         ("devices", f"{here}{devices.enrolled} enrolled, {devices.revoked} revoked"),
         ("refused", refused or "nothing"),
         ("privacy", spent),
     ]
+    # Shown only where it happened: somebody has lied to an older version.
+    return [*facts, ("left out", f"receipts that cannot be added up: {left_out}")] if left_out else facts
 
 
 def _processes(found: Overview) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from server_kit.commands.overview import History, Overview, read_overview
 from server_kit.commands.texts import overview_text
-from server_kit.privacy_spend import PrivacySpend, privacy_spend
+from server_kit.privacy_spend import PrivacySpend, stored_spend
 
 if TYPE_CHECKING:
     from server_kit.commands.opened import Opened
@@ -30,7 +30,7 @@ class Watching:
         """The federation now."""
         home, store = self.federation.home, self.federation.store
         if time.monotonic() >= self._spend_due_seconds:
-            self._spend = privacy_spend(store.receipts(), home.config.policy.delta)
+            self._spend = stored_spend(store, home.config.policy.delta).summary
             self._spend_due_seconds = time.monotonic() + _SPEND_EVERY_SECONDS
         return read_overview(home, store, self._history, self._spend, time.time())
 

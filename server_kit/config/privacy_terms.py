@@ -36,6 +36,9 @@ class HistogramTerms:
         object.__setattr__(self, "epsilon", exact(self.epsilon, "epsilon"))
 
 
+_UNNAMED = HistogramTerms()
+
+
 @dataclass(frozen=True)
 class Privacy:
     """[privacy]: terms of every task. "record": DP-SGD on the device; "device": the update is noised as a whole."""
@@ -50,8 +53,8 @@ class Privacy:
     relation: Relation = Relation.REPLACE
     grid_bits: int | None = None
     """How finely an update is rounded; by default 8 at level "record" and 17 at level "device"."""
-    histogram: HistogramTerms = field(default_factory=HistogramTerms)
-    """Where the preset asks for one."""
+    histogram: HistogramTerms = field(default_factory=lambda: _UNNAMED)
+    """Where the preset asks for one. If the file names it, no other is taken."""
     choice_epsilon: str | float = "0.25"
     """What a choice between models costs a device, where the preset asks for one."""
     choice_by: Literal["response", "votes"] | None = None
@@ -90,6 +93,11 @@ class Privacy:
     def unit(self) -> PrivacyUnit:
         """Whom an update protects."""
         return PrivacyUnit(self.level)
+
+    @property
+    def names_histogram(self) -> bool:
+        """Whether the file says what histogram devices are to send, though it may be the default."""
+        return self.histogram is not _UNNAMED
 
     def terms(self) -> PrivacyTerms:
         """As they stand in a task."""

@@ -85,6 +85,10 @@ _SAMPLE = """\
 # most_calls_per_device = 6
 # messages_at_once = 500
 # messages_a_second = 100.0
+# most_summary_bytes = 65536
+# most_summaries = 64
+# most_summaries_bytes = 1048576
+# summaries_a_day = 100.0
 # silence_seconds = 120.0
 
 # False claims of affinity cost strikes, and so many strikes so many rounds.

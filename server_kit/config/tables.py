@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from device_sdk.wire.messages import Blob, LocalObjective
     from server_kit.daemon.blacklist import Leniency
     from server_kit.daemon.gateway import GatewaySettings
+    from server_kit.store.protocol import Quota
     from server_kit.strategy import Strategy
 
 
@@ -139,6 +140,14 @@ class Guards:
     most_calls_per_device: int = 6
     messages_at_once: int = 500
     messages_a_second: float = 100.0
+    most_summary_bytes: int = 1 << 16
+    """Of one summary; how long one must be follows from its terms."""
+    most_summaries: int = 64
+    """Of one device, kept at a time; then the oldest goes."""
+    most_summaries_bytes: int = 1 << 20
+    """Of one device, kept at a time."""
+    summaries_a_day: float = 100.0
+    """Of one device, beside answers to questions that it was asked."""
     silence_seconds: float = 120.0
     """A transfer in which nothing moves for so long is cut."""
     strikes: int = 3
@@ -157,6 +166,12 @@ class Guards:
         from server_kit.daemon.blacklist import Leniency
 
         return Leniency(self.strikes, self.ban_rounds)
+
+    def quota(self) -> Quota:
+        """As the store takes them."""
+        from server_kit.store.protocol import Quota
+
+        return Quota(self.most_summaries, self.most_summaries_bytes)
 
     def gateway(self) -> GatewaySettings:
         """As the gateway takes them."""

@@ -1,4 +1,6 @@
-"""Devices that lie about what this server has told them: each lie is a strike, and enough of them cost some rounds.
+"""Devices that lie: about what this server has told them, what a release cost, what a summary says.
+
+Each lie is a strike, and enough of them cost some rounds.
 
 Strikes and bans are in the store before the device hears of them, so that a restart forgives nothing. A ban is counted
 in rounds and expires by itself.
@@ -12,6 +14,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from server_kit.daemon.intake_checks import FALSE_COST
+from server_kit.daemon.plausible import IMPLAUSIBLE
 from server_kit.store.protocol import Happening
 
 if TYPE_CHECKING:
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("covey.server")
 
 FORGED = "forged affinity"
+LIES = frozenset({FORGED, FALSE_COST, IMPLAUSIBLE})
+"""What no honest device does; each is counted with the device under this name."""
 BANNED = "ban"
 """The kind of happening that tells of one."""
 
@@ -40,14 +46,17 @@ class Blacklist:
     def __init__(self, store: Store, leniency: Leniency | None = None) -> None:
         self.leniency = leniency or Leniency()
         self._store, self._mutex = store, threading.Lock()
-        self._strikes = Counter({each.device: each.refusals.get(FORGED, 0) for each in store.devices()})
+        self._strikes = Counter(
+            {each.device: sum(each.refusals.get(lie, 0) for lie in LIES) for each in store.devices()}
+        )
         told = store.happenings(kind=BANNED, limit=1 << 30)
         self._until: dict[DeviceId, int] = {each.facts["device"]: each.facts["until_round"] for each in told}
 
-    def strike(self, device: DeviceId, round_number: int, now_seconds: float) -> None:
-        """A device has lied in this round."""
+    def strike(self, device: DeviceId, round_number: int, now_seconds: float, *, counted: bool = False) -> None:
+        """A device has lied in this round; `counted`: its refusal is counted elsewhere."""
         with self._mutex:
-            self._store.count_refusal(FORGED, device, now_seconds)
+            if not counted:
+                self._store.count_refusal(FORGED, device, now_seconds)
             self._strikes[device] += 1
             if self._strikes[device] % self.leniency.strikes:
                 return

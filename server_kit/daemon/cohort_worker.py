@@ -22,7 +22,7 @@ from device_sdk.wire.messages import Task
 from server_kit.checkpoints import of_cohort, pack_cohort, pack_folded, unpack_cohort
 from server_kit.daemon.cohort_rows import fill, folded, late_tasks, ticket
 from server_kit.daemon.questions import answers_to, loss_of
-from server_kit.daemon.stored_updates import StoredUpdates
+from server_kit.daemon.stored_updates import StoredUpdates, UnreadableUpdate, count_unreadable
 from server_kit.errors import CheckpointError, StoreConflict
 from server_kit.folding import fold
 from server_kit.round import Cohort
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from server_kit.metrics import Meter
     from server_kit.round import CohortState as EngineState
     from server_kit.round import Pace, Ticket
-    from server_kit.store.protocol import CohortRecord, Lease, Store, TaskRecord
+    from server_kit.store.protocol import CohortRecord, Lease, Store, TaskId, TaskRecord
 
 log = logging.getLogger("covey.server")
 
@@ -136,12 +136,24 @@ class CohortWorker:
         return self.store.begin_fold(wanted, late, self.lease)
 
     def _fold(self, record: CohortRecord, decided: FoldRecord, tasks: Sequence[TaskRecord]) -> None:
+        """Make the next model, without updates whose bytes say nothing; the step repeats itself for each of those."""
+        unreadable: set[TaskId] = set()
+        while True:
+            try:
+                return self._fold_all_but(unreadable, record, decided, tasks)
+            except UnreadableUpdate as fault:
+                unreadable.add(fault.record.task)
+                count_unreadable(self.store, fault, self.clock())
+
+    def _fold_all_but(
+        self, unreadable: set[TaskId], record: CohortRecord, decided: FoldRecord, tasks: Sequence[TaskRecord]
+    ) -> None:
         state = self._state(record)
         # From here on it is no longer the checkpoint's, until the next one is written.
         self._held = None
         fill(state, record, tasks, self._pace)
         chosen = {task.task: task for task in tasks if task.state is TaskState.ARRIVED}
-        used = [chosen[task] for task in decided.tasks]
+        used = [chosen[task] for task in decided.tasks if task not in unreadable]
         tickets = {ticket(task, record.version): task for task in used}
         state.arrived = list(tickets)
         cohort = self._at_work(state, tickets)

@@ -26,12 +26,13 @@ from server_kit.daemon.event_loop import EventLoop
 from server_kit.daemon.gateway import Gateway
 from server_kit.daemon.gathering import Patience
 from server_kit.daemon.handshakes import HandshakeWatch
+from server_kit.daemon.intake_checks import IntakeChecks
 from server_kit.daemon.invitations import Invitations
 from server_kit.daemon.lifeline import LeaseKeeper
 from server_kit.daemon.live_desk import Identity, LiveDesk
 from server_kit.daemon.live_fleet import LiveFleet
 from server_kit.daemon.model_shelf import ModelShelf
-from server_kit.daemon.planning import plan_of
+from server_kit.daemon.planning import plan_of, wanted_of
 from server_kit.daemon.pretraining import Pretraining
 from server_kit.daemon.promise import Promise
 from server_kit.daemon.questions import Questions
@@ -71,11 +72,13 @@ class Wiring:
         self.questions = Questions(store, self.push)
         config, seal = home.config, home.feedback_seal()
         self.promise = Promise.of(config)
+        checks = IntakeChecks(wanted_of(config, plan), config.guards.summaries_a_day)
         self.desk = LiveDesk(
             store,
             Identity(self.authority.server, home.signing_key()),
             seal,
             self.models,
+            checks,
             wake=self.wake,
             arrived=self.arrived,
             on_silence=self.questions.settled,
@@ -140,6 +143,8 @@ class Wiring:
     def push(self, device: DeviceId, message: ServerMessage) -> bool:
         if isinstance(message, Question) and not self.promise.allows_answer(message):
             return False
+        if isinstance(message, Question):
+            self.desk.checks.asking(message)
         return self.gateway.push(device, message)
 
     def wake(self) -> None:

@@ -57,6 +57,8 @@ class DeviceReports:
             return []
         round_number, asked, devices = self._asked.pop(cohort)
         answers = list(answers_to(self.store, asked, devices).values())
+        # Nobody will ask for them again.
+        self.store.forget_answers(asked.mechanism, asked.name)
         if len(answers) < _FEWEST:
             return []
         error = statistics.stdev(answers) / math.sqrt(len(answers))

@@ -165,7 +165,7 @@ class Home:
         """What the server must not forget; made and brought up to date if needed."""
         from server_kit.store.opening import open_store
 
-        return open_store(self.store_url, self.store_keys(), self.open_blobs())
+        return open_store(self.store_url, self.store_keys(), self.open_blobs(), quota=self.config.guards.quota())
 
     def open_blobs(self) -> Blobs:
         """Models, checkpoints and large updates."""

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -32,11 +33,13 @@ from device_sdk.wire.task_terms import mechanism_of
 from privacy.receipt_desk import MemoryShelf, ReceiptDesk
 from server_kit.cohort_tree import lineage
 from server_kit.daemon import norms
-from server_kit.daemon.blacklist import Blacklist
+from server_kit.daemon.blacklist import LIES, Blacklist
 from server_kit.daemon.group_commit import GroupCommit
+from server_kit.daemon.intake_checks import check_receipt
 from server_kit.daemon.presence import Presence
 from server_kit.daemon.refusals import Misconduct
 from server_kit.daemon.release_receipts import receipt_in
+from server_kit.errors import UnreadableReceipt
 from server_kit.interfaces import CheckIn
 from server_kit.store.protocol import Arrival, TaskRecord, TaskState
 
@@ -45,10 +48,13 @@ if TYPE_CHECKING:
 
     from device_sdk.wire.messages import CheckIn as WireCheckIn
     from device_sdk.wire.messages import CohortId, Decline, DeviceId, GridEncoding, ReleaseHeader, ServerMessage
+    from device_sdk.wire.summary_terms import SummaryMechanism
+    from device_sdk.wire.task_terms import UpdateMechanism
     from privacy.keys import SigningKey
     from privacy.receipts import Receipt
     from server_kit.daemon.blacklist import Leniency
     from server_kit.daemon.feedback_mac import FeedbackSeal
+    from server_kit.daemon.intake_checks import IntakeChecks
     from server_kit.daemon.model_shelf import ModelShelf
     from server_kit.daemon.promise import Promise
     from server_kit.daemon.spool import Parcel
@@ -66,6 +72,8 @@ _DECLINES = {
 }
 _PAUSE_SECONDS = 60.0
 """For a device that has declined a task."""
+UNREADABLE = "unreadable receipt"
+"""Under which name a receipt that is stored and cannot be read is counted."""
 _BAN_SECONDS = 600.0
 """After which a device on the blacklist may ask whether it still is."""
 
@@ -106,6 +114,7 @@ class LiveDesk:
         identity: Identity,
         seal: FeedbackSeal,
         models: ModelShelf,
+        checks: IntakeChecks,
         *,
         wake: Callable[[], None],
         arrived: Callable[[Arrival], None],
@@ -119,7 +128,7 @@ class LiveDesk:
         self.endings = 0
         """How many tasks have ended without an answer."""
         self._store, self._seal, self.models, self._wake, self._clock = store, seal, models, wake, clock
-        self._identity = identity
+        self._identity, self.checks = identity, checks
         self._arrived, self._on_silence = arrived, on_silence
         self._declined: dict[DeviceId, float] = {}
         self._newest: dict[bytes, Receipt] = {}
@@ -169,9 +178,11 @@ class LiveDesk:
         enrolled = self._store.register.find(device)
         if enrolled is None:
             raise Refused(ErrorCode.NOT_ENROLLED, "this server does not know the device; enrol again")
-        seen = self._store.last_receipt(enrolled.ledger_key)
+        with self._counting_lies(device):
+            seen = self._stored_receipt(lambda: self._store.last_receipt(enrolled.ledger_key))
         if self._promise is not None:
-            self._promise.recall(device, self._store.receipts_of(enrolled.ledger_key) if seen is not None else ())
+            sent = [] if seen is None else self._store.receipts_of(enrolled.ledger_key, self._count_unreadable)
+            self._promise.recall(device, sent)
         return Welcome(self.told.cohorts, b"" if seen is None else self._countersigned(seen))
 
     def check_in(self, device: DeviceId, check_in: WireCheckIn) -> ServerMessage | None:
@@ -222,10 +233,11 @@ class LiveDesk:
 
     def announce(self, device: DeviceId, header: ReleaseHeader) -> UploadAccepted | None:
         receipt = receipt_in(header.receipt)
-        if self._last_receipt(receipt.device_key) == receipt:
-            return self._accepted(self._countersigned(receipt), repeated=True)
-        if isinstance(header, UpdateHeader):
-            _check_header(self._task_of(device, header), header)
+        with self._counting_lies(device):
+            last = self._last_receipt(receipt.device_key)
+            if last == receipt:
+                return self._accepted(self._countersigned(receipt), repeated=True)
+            check_receipt(receipt, self._mechanism_of(device, header), last)
         return None
 
     def accept(self, device: DeviceId, header: ReleaseHeader, parcel: Parcel) -> UploadAccepted:
@@ -251,8 +263,11 @@ class LiveDesk:
         self, device: DeviceId, header: ReleaseHeader, parcel: Parcel
     ) -> tuple[UploadAccepted, Future[bool] | None]:
         receipt = receipt_in(header.receipt)
-        if isinstance(header, UpdateHeader):
-            self._check_length(self._task_of(device, header), header.encoding, parcel)
+        with self._counting_lies(device):
+            if isinstance(header, UpdateHeader):
+                self._check_length(self._task_of(device, header), header.encoding, parcel)
+            else:
+                self.checks.content(device, header, parcel.read())
         shelf = _Checking(self)
         receipts = ReceiptDesk(self._identity.server, self._identity.key, shelf)
         # The key that it names is the enrolled one: the gateway has looked.
@@ -276,7 +291,40 @@ class LiveDesk:
     def _last_receipt(self, device_key: bytes) -> Receipt | None:
         """The newest that we know of. It may be outdated where there are several gateways: the store decides."""
         known = self._newest.get(device_key)
-        return self._store.last_receipt(device_key) if known is None else known
+        return self._stored_receipt(lambda: self._store.last_receipt(device_key)) if known is None else known
+
+    def _stored_receipt(self, read: Callable[[], Receipt | None]) -> Receipt | None:
+        """What the store has, if it can be read. What an older version took from a liar may not be."""
+        try:
+            return read()
+        except UnreadableReceipt as error:
+            raise Misconduct(
+                UNREADABLE,
+                ErrorCode.RECEIPT_REFUSED,
+                "what this server has of the device's ledger cannot be read; it must enrol as a new device; "
+                "nothing was counted",
+            ) from error
+
+    def _count_unreadable(self, device: DeviceId) -> None:
+        self._store.count_refusal(UNREADABLE, device, self._clock())
+
+    @contextmanager
+    def _counting_lies(self, device: DeviceId) -> Iterator[None]:
+        """What is refused here for a lie is a strike, unless the device is left out already."""
+        try:
+            yield
+        except Misconduct as refusal:
+            if refusal.reason in LIES and not self.blacklist.is_banned(device, self._round):
+                self.blacklist.strike(device, self._round, self._clock(), counted=True)
+            raise
+
+    def _mechanism_of(self, device: DeviceId, header: ReleaseHeader) -> UpdateMechanism | SummaryMechanism:
+        """How what is announced must have been noised; refused if it was not asked for."""
+        if not isinstance(header, UpdateHeader):
+            return self.checks.mechanism_of(device, header)
+        task = self._task_of(device, header)
+        _check_header(task, header)
+        return mechanism_of(task)
 
     def _countersigned(self, receipt: Receipt) -> bytes:
         return ReceiptDesk(self._identity.server, self._identity.key, MemoryShelf()).countersign(receipt).to_json()
@@ -285,12 +333,21 @@ class LiveDesk:
         if len(self._newest) >= _MOST_KNOWN_RECEIPTS:
             self._newest.clear()
         for arrival in arrivals:
-            self._newest[arrival.receipt.device_key] = arrival.receipt
-            if isinstance(arrival.header, UpdateHeader):
-                self._forget(arrival.device, arrival.header.task)
-            if self._promise is not None:
-                self._promise.took(arrival.device, arrival.receipt)
-            self._arrived(arrival)
+            try:
+                self._tell_of(arrival)
+            except Exception:
+                # Those that were stored with it are to be heard of all the same.
+                log.exception("failed to tell of what was stored", extra={"device": arrival.device})
+
+    def _tell_of(self, arrival: Arrival) -> None:
+        self._newest[arrival.receipt.device_key] = arrival.receipt
+        if isinstance(arrival.header, UpdateHeader):
+            self._forget(arrival.device, arrival.header.task)
+        else:
+            self.checks.kept(arrival.device, arrival.header)
+        if self._promise is not None:
+            self._promise.took(arrival.device, arrival.receipt)
+        self._arrived(arrival)
 
     def _awaited(self, cohort: CohortId, round_number: int) -> int:
         """How many updates a cohort still needs before its next model; none if that is not known."""
@@ -424,7 +481,7 @@ class _Checking:
         return self.desk._last_receipt(device_key)
 
     def find(self, device_key: bytes, sequence: int) -> Receipt | None:
-        return self.desk._store.find_receipt(device_key, sequence)
+        return self.desk._stored_receipt(lambda: self.desk._store.find_receipt(device_key, sequence))
 
     def add(self, receipt: Receipt, after: Receipt | None) -> bool:
         del receipt

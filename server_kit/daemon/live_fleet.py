@@ -6,6 +6,8 @@ time; what devices say about themselves is waited for, as long as `patience_seco
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -15,11 +17,11 @@ import torch
 from device_sdk.wire.codec import encode
 from device_sdk.wire.messages import Cohorts, CohortsChanged, Feedback, QuestionKind, Split, Task
 from device_sdk.wire.question_terms import candour_of
-from privacy.budget import NeighbouringRelation
-from privacy.errors import InvalidTerms
+from device_sdk.wire.summary_terms import described
 from privacy.mechanisms.feature_histogram import FeatureHistogram
-from privacy.mechanisms.label_histogram import LabelHistogram
+from server_kit.daemon.plausible import check_content
 from server_kit.daemon.questions import Asked
+from server_kit.daemon.refusals import Misconduct
 from server_kit.errors import InvalidSetting
 from server_kit.interfaces import CheckIn
 from server_kit.store.protocol import FeedbackRecord, TaskRecord
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from server_kit.daemon.task_writer import TaskWriter
     from server_kit.interfaces import Answer, CohortId, Order, SummaryRequest
     from server_kit.store.protocol import Store, SummaryRecord, TaskId
+
+log = logging.getLogger("covey.server")
 
 Book = Callable[[Sequence[Task], float], None]
 """Makes tasks durable, together with the rounds that they belong to."""
@@ -58,6 +62,8 @@ class LiveFleet:
     """Whose updates the step has folded that is being digested."""
     splits: list[Split] = field(default_factory=list)
     """All that ever happened, oldest first."""
+    clock: Callable[[], float] = time.time
+    _counted: set[DeviceId] = field(default_factory=set)
 
     def waiting(self, now_seconds: float) -> Sequence[DeviceId]:
         del now_seconds
@@ -84,7 +90,7 @@ class LiveFleet:
         wanted = set(devices)
         return {
             record.device: counts
-            for record in self.store.summaries(request.kind)
+            for record in self.store.summaries(request.kind, on_unreadable=self._count_unopened)
             if record.device in wanted and (counts := self._counts(record)) is not None
         }
 
@@ -129,35 +135,31 @@ class LiveFleet:
         return {record.device: record.round for record in records if record is not None}
 
     def _counts(self, record: SummaryRecord) -> torch.Tensor | None:
-        """A histogram, if the device noised it as the server expects; else it says nothing."""
-        wanted, terms = self.privacy.histogram, dict(record.terms)
-        for relation in NeighbouringRelation:
-            if record.mechanism == FeatureHistogram.name:
-                table = _feature_table(terms, relation)
-                if table is not None and table.terms == terms and table.num_labels == wanted.labels:
-                    counts = torch.tensor(table.decode(record.payload), dtype=torch.float32)
-                    return counts / table.features_per_record
-                continue
-            mechanism = LabelHistogram(wanted.labels, str(wanted.epsilon), relation)
-            if mechanism.terms == terms:
-                return torch.tensor(mechanism.decode(record.payload), dtype=torch.float32)
-        return None
+        """A histogram, if the device noised it as the server expects; else it says nothing.
 
+        What arrives is checked before it is stored, but an older version may have stored anything.
+        """
+        mechanism = described(record.mechanism, record.terms)
+        if mechanism is None or not self.desk.checks.wanted.uses(mechanism):
+            return None
+        try:
+            check_content(mechanism, record.payload)
+        except Misconduct as fault:
+            self._count(record.device, fault.reason, str(fault))
+            return None
+        counts = torch.tensor(mechanism.decode(record.payload), dtype=torch.float32)
+        return counts / mechanism.features_per_record if isinstance(mechanism, FeatureHistogram) else counts
 
-def _feature_table(terms: Mapping[str, str | int], relation: NeighbouringRelation) -> FeatureHistogram | None:
-    """The table that a device says it has noised."""
-    try:
-        return FeatureHistogram(
-            int(terms["num_labels"]),
-            int(terms["num_bins"]),
-            int(terms["features_per_record"]),
-            str(terms["epsilon"]),
-            float(terms["low"]),
-            float(terms["high"]),
-            relation,
-        )
-    except (InvalidTerms, KeyError, ValueError):
-        return None
+    def _count_unopened(self, device: DeviceId) -> None:
+        self._count(device, "unreadable summary", "it does not open")
+
+    def _count(self, device: DeviceId, reason: str, why: str) -> None:
+        """Once in the life of a process: the same row is read again and again."""
+        if device in self._counted:
+            return
+        self._counted.add(device)
+        log.warning("a stored summary was left out: %s", why, extra={"device": device})
+        self.store.count_refusal(reason, device, self.clock())
 
 
 def changed(fleet: LiveFleet, leaves: Sequence[CohortId]) -> CohortsChanged:

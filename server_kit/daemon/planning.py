@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from server_kit.daemon.wanted import WantedSummaries
 from server_kit.federation_state import Plan
 from server_kit.local_task import LocalTask
 from server_kit.models import initial_model
@@ -11,6 +12,7 @@ from server_kit.models import initial_model
 if TYPE_CHECKING:
     import torch
 
+    from server_kit.config import ServerConfig
     from server_kit.daemon.federation_home import Home
 
 _ANOTHER_START = 7919
@@ -39,6 +41,18 @@ def plan_of(home: Home) -> Plan:
         fresh_model=fresh_model,
         seed=federation.seed,
         compute=compute,
+    )
+
+
+def wanted_of(config: ServerConfig, plan: Plan) -> WantedSummaries:
+    """Which summaries this federation takes."""
+    return WantedSummaries.of(
+        config.privacy,
+        plan.strategy,
+        plan.layout,
+        asks_for_accuracy=config.evaluation.validation is None,
+        most_epsilon=config.policy.epsilon,
+        most_bytes=config.guards.most_summary_bytes,
     )
 
 

@@ -16,7 +16,7 @@ from device_sdk.wire.codec import decode
 from device_sdk.wire.messages import Task
 from server_kit.cohort_tree import ROOT
 from server_kit.daemon.live_fleet import booked
-from server_kit.daemon.stored_updates import decoded
+from server_kit.daemon.stored_updates import UnreadableUpdate, count_unreadable, read_update
 from server_kit.interfaces import Order
 from server_kit.store.protocol import Asking, TaskRecord, TaskState
 
@@ -66,10 +66,15 @@ class Pretraining:
                 self._changed.wait(left)
         arrived = [task for task in self._tasks() if task.state is TaskState.ARRIVED and task.device in wanted]
         self._used.update(task.task for task in arrived)
-        return {
-            task.device: decoded(decode(Task, task.message), self.store.payload(task.task), self.layout)
-            for task in arrived
-        }
+        found = {task.device: self._read(task) for task in arrived}
+        return {device: update for device, update in found.items() if update is not None}
+
+    def _read(self, task: TaskRecord) -> torch.Tensor | None:
+        try:
+            return read_update(self.store, task, decode(Task, task.message), self.layout)
+        except UnreadableUpdate as fault:
+            count_unreadable(self.store, fault, self.clock())
+            return None
 
     def ended(self, known: Container[DeviceId]) -> dict[TaskId, TaskState]:
         """What becomes of updates once it is durable what was learned; those of devices not `known` yet are kept."""

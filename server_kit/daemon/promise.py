@@ -80,8 +80,11 @@ class Promise:
 
 @lru_cache(maxsize=1024)  # rounds cost the same, and what DP-SGD costs takes a while to compute
 def _spend(cost: PrivacyCost, limits: BudgetLimits) -> Spend:
-    """What a release takes from the promise: all of it, where the promise has no share for such releases."""
+    """What a release takes from the promise: all of it, where the promise has no share for such releases.
+
+    And where no figure can be put to it: an older version has stored whatever devices said of their costs.
+    """
     try:
         return spend_of(cost, limits)
-    except (BudgetExhausted, InvalidTerms):
+    except (BudgetExhausted, InvalidTerms, ArithmeticError):
         return Spend(limits.pure_micro_epsilon + 1, limits.mu_squared_nano + 1, limits.renyi_nano + 1)

@@ -8,6 +8,8 @@ is asked once: its name follows from what is asked, and an answer in the store s
 from __future__ import annotations
 
 import hashlib
+import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,14 +19,26 @@ from typing import TYPE_CHECKING
 from device_sdk.wire.errors import PayloadMismatch
 from device_sdk.wire.messages import ChoiceBy, Question, QuestionKind, SummaryHeader, Term
 from device_sdk.wire.question_terms import mechanism_of, read_answer
+from device_sdk.wire.summary_terms import described
 from privacy.budget import NeighbouringRelation
+from server_kit.daemon.plausible import check_content
+from server_kit.daemon.refusals import Misconduct
 
 if TYPE_CHECKING:
     from device_sdk.wire.messages import DeviceId, ModelReference, ServerMessage
     from server_kit.store.protocol import Store, SummaryRecord
 
-_LOSS_BOUND = 8.0
+log = logging.getLogger("covey.server")
+
+LOSS_BOUND = 8.0
 """A greater loss counts as this much; a guess among a thousand classes costs 7."""
+_NAME_DIGITS = 32
+_NAME = re.compile(rf"[0-9a-f]{{{_NAME_DIGITS}}}")
+
+
+def is_name(text: str) -> bool:
+    """Whether a question may be called so."""
+    return _NAME.fullmatch(text) is not None
 
 
 @dataclass(frozen=True)
@@ -50,7 +64,12 @@ class Asked:
             self.occasion,
             *(model.blob.sha256.hex() for model in self.models),
         ]
-        return hashlib.sha256("\n".join(named).encode()).hexdigest()[:32]
+        return hashlib.sha256("\n".join(named).encode()).hexdigest()[:_NAME_DIGITS]
+
+    @property
+    def mechanism(self) -> str:
+        """The name of the mechanism that answers."""
+        return mechanism_of(self.to("", 1.0), NeighbouringRelation.REPLACE).name
 
     def to(self, device: DeviceId, deadline_seconds: float) -> Question:
         return Question(
@@ -67,7 +86,7 @@ class Asked:
 
 def loss_of(model: ModelReference, epsilon: str) -> Asked:
     """How badly a model does, for strategies that want to know before a device trains it."""
-    return Asked(QuestionKind.LOSS, (model,), epsilon, _LOSS_BOUND)
+    return Asked(QuestionKind.LOSS, (model,), epsilon, LOSS_BOUND)
 
 
 class Questions:
@@ -110,15 +129,22 @@ class Questions:
 def answers_to(store: Store, asked: Asked, devices: Collection[DeviceId]) -> dict[DeviceId, int | float]:
     """What these devices have answered to a question so far."""
     wanted, answers = set(devices), {}
-    mechanism = mechanism_of(asked.to("", 1.0), NeighbouringRelation.REPLACE).name
-    for record in store.summaries(mechanism, asked.name):
+    for record in store.summaries(asked.mechanism, asked.name, on_unreadable=_tell):
         if record.device not in wanted:
             continue
         try:
-            answers[record.device] = read_answer(asked.to(record.device, 1.0), _header(record), record.payload)
-        except PayloadMismatch:
+            answer = read_answer(asked.to(record.device, 1.0), _header(record), record.payload)
+            if (mechanism := described(record.mechanism, record.terms)) is not None:
+                check_content(mechanism, record.payload)
+            answers[record.device] = answer
+        except (PayloadMismatch, Misconduct) as fault:
+            log.warning("a stored answer was left out: %s", fault, extra={"device": record.device})
             store.count_refusal("answer to nothing", record.device, record.at_seconds)
     return answers
+
+
+def _tell(device: DeviceId) -> None:
+    log.warning("a stored answer was left out: it does not open", extra={"device": device})
 
 
 def _header(record: SummaryRecord) -> SummaryHeader:

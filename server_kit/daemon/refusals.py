@@ -36,6 +36,8 @@ _CODES: list[tuple[type[Exception], ErrorCode]] = [
 ]
 REFUSALS = (WireError, ReceiptRefused)
 _OURS_RETRY_SECONDS = 60.0
+_MOST_TOLD = 10_000
+_told: set[tuple[DeviceId, str]] = set()
 
 
 def refusal_of(error: Exception) -> Refused:
@@ -64,12 +66,25 @@ def reason_of(error: Exception) -> str:
     return str(named) or refusal_of(error).code.name.lower().replace("_", " ")
 
 
+def _was_told(device: DeviceId | None, reason: str) -> bool:
+    """Whether the log has this of this device already: a flood of the same is counted, and need not fill a disk."""
+    if device is None:
+        return False
+    if (device, reason) in _told:
+        return True
+    if len(_told) >= _MOST_TOLD:
+        _told.clear()
+    _told.add((device, reason))
+    return False
+
+
 async def refuse(context: Any, error: Exception, device: DeviceId | None) -> NoReturn:
     """End a call with a refusal, and log it."""
     refusal = refusal_of(error)
     fields = {"code": refusal.code.name.lower(), "device": device, "peer": context.peer()}
     if isinstance(error, REFUSALS):
-        log.warning("refused a call: %s", refusal, extra=fields)
+        level = logging.DEBUG if _was_told(device, reason_of(error)) else logging.WARNING
+        log.log(level, "refused a call: %s", refusal, extra=fields)
     else:
         log.error("failed at a call", exc_info=error, extra=fields)
     sentence = "".join(character if character.isprintable() else " " for character in str(refusal)[:500])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,10 +11,12 @@ import numpy as np
 import torch
 
 from device_sdk.wire.codec import decode
+from device_sdk.wire.errors import PayloadMismatch
 from device_sdk.wire.messages import Task
 from device_sdk.wire.task_terms import mechanism_of, read_mask, shapes_of
 from device_sdk.wire.tensors import read_model
 from privacy.packing import unpack_array
+from server_kit.errors import CorruptRecord, ServerError
 from server_kit.interfaces import Update, Updates
 from server_kit.round import Ticket
 
@@ -21,7 +24,9 @@ if TYPE_CHECKING:
     from server_kit.daemon.model_shelf import ModelShelf
     from server_kit.interfaces import DeviceId
     from server_kit.layout import Layout
-    from server_kit.store.protocol import Payload, Rounds, TaskRecord
+    from server_kit.store.protocol import Payload, Rounds, Store, TaskRecord
+
+log = logging.getLogger("covey.server")
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ class StoredUpdates:
         task = decode(Task, record.message)
         return Update(
             ticket.device,
-            decoded(task, self.store.payload(record.task), self.layout).to(self.device),
+            read_update(self.store, record, task, self.layout).to(self.device),
             base_version=ticket.base_version,
             staleness=ticket.staleness,
             loss=None if self.losses is None else self.losses.get(ticket.device),
@@ -81,9 +86,34 @@ class _Reading:
         return map(self.shelf.update, self.tickets)
 
 
+class UnreadableUpdate(ServerError):
+    """The bytes of a stored update are not those of its task; nothing was folded."""
+
+    def __init__(self, record: TaskRecord) -> None:
+        super().__init__(f"the stored update of task {record.task} cannot be read; it was left out")
+        self.record = record
+
+
+def read_update(store: Rounds, record: TaskRecord, task: Task, layout: Layout) -> torch.Tensor:
+    """A stored update as one float32 vector; `UnreadableUpdate` for bytes that say nothing."""
+    try:
+        return decoded(task, store.payload(record.task), layout)
+    except (CorruptRecord, PayloadMismatch, ValueError, ArithmeticError) as error:
+        raise UnreadableUpdate(record) from error
+
+
+def count_unreadable(store: Store, fault: UnreadableUpdate, now_seconds: float) -> None:
+    """The device is to be known by it."""
+    log.warning("a stored update was left out: %s", fault, extra={"device": fault.record.device})
+    store.count_refusal("unreadable update", fault.record.device, now_seconds)
+
+
 def decoded(task: Task, payload: Payload, layout: Layout) -> torch.Tensor:
     """An update as one float32 vector in the order of `layout`; the bytes come in pieces, sorted by tensor name."""
-    step, flat = mechanism_of(task).step, np.empty(layout.size, dtype=np.float32)
+    mechanism, flat = mechanism_of(task), np.empty(layout.size, dtype=np.float32)
+    if payload.size_bytes != layout.size * mechanism.width_bytes:
+        raise PayloadMismatch("an update has not the size of its task; it was not folded")
+    step = mechanism.step
     places = [layout.places[name][:2] for name in sorted(layout.places)]
     position = 0
     for values in _integers(payload, layout.size):

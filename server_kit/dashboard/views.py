@@ -96,6 +96,7 @@ def privacy(sight: Sight) -> Document | None:
         "at": sight.clock(),
         "bins": spread_bins(spread, top * 1.05),
         "mechanisms": dict(sorted(spread.releases_by_mechanism.items(), key=lambda each: (-each[1], each[0]))),
+        "left_out": {device[:_SHOWN_DIGITS]: count for device, count in spread.left_out.items()},
         "over": sum(count for epsilon, count in spread.devices_by_epsilon.items() if epsilon > policy.epsilon),
     }
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from server_kit.cohort_tree import lineage
 from server_kit.demo.device_process import name_file
-from server_kit.privacy_spend import privacy_spend
+from server_kit.privacy_spend import stored_spend
 from server_kit.snapshots import read_snapshots
 from server_kit.store.protocol import CohortState, TaskState
 
@@ -157,7 +157,7 @@ class Progress:
         """Add up the receipts that devices have signed."""
         self._spent_at = time.monotonic()
         delta = self.federation.home.config.policy.delta
-        self.spent.append((round_number, privacy_spend(self.federation.store.receipts(), delta).most_epsilon))
+        self.spent.append((round_number, stored_spend(self.federation.store, delta).summary.most_epsilon))
 
 
 def home_of(last: str, training: Collection[str]) -> str:

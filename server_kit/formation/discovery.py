@@ -28,7 +28,7 @@ from server_kit.clustering.kmeans import means_of
 from server_kit.clustering.online_kmeans import directions
 from server_kit.clustering.partition import in_order_of_appearance
 from server_kit.formation.never import Never
-from server_kit.formation.summaries import Histograms
+from server_kit.formation.summaries import Histograms, wanted_summary
 from server_kit.interfaces import Clusterer, Distance, Look, Split, Summarizer, Wants
 
 if TYPE_CHECKING:
@@ -114,8 +114,7 @@ class Discovery(Never):
 
     @property
     def wants(self) -> Wants:
-        epsilon = getattr(self.summarizer, "epsilon", None) or 0.0
-        return Wants(updates=True, halves=True, sketch=self.sketch, summary_epsilon=epsilon)
+        return Wants(updates=True, halves=True, sketch=self.sketch, **wanted_summary(self.summarizer))
 
     def begin(self, federation: Federated, rng: np.random.Generator) -> Split | None:
         self._summarise(list(federation.fleet.waiting(0.0)), federation, rng)

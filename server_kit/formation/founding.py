@@ -17,7 +17,7 @@ from server_kit.clustering.distances import unit_rows
 from server_kit.clustering.kmeans import means_of
 from server_kit.cohort_tree import ROOT
 from server_kit.formation.never import Never
-from server_kit.formation.summaries import AsTheyAre
+from server_kit.formation.summaries import AsTheyAre, wanted_summary
 from server_kit.interfaces import Clusterer, Distance, Look, Split, Summarizer, Wants
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Founding(Never):
 
     @property
     def wants(self) -> Wants:
-        return Wants(summary_epsilon=getattr(self.summarizer, "epsilon", None) or 0.0)
+        return Wants(**wanted_summary(self.summarizer))
 
     def begin(self, federation: Federated, rng: np.random.Generator) -> Split | None:
         if self.at_round > 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 
@@ -17,19 +17,29 @@ if TYPE_CHECKING:
     from server_kit.local_task import LocalTask
 
 
+def wanted_summary(summarizer: object) -> dict[str, Any]:
+    """What a formation with this summarizer wants of devices, as `Wants` has it."""
+    return {
+        "summary": getattr(summarizer, "mechanism", ""),
+        "summary_bins": getattr(summarizer, "bins", 0),
+        "summary_epsilon": getattr(summarizer, "epsilon", None) or 0.0,
+    }
+
+
 @dataclass(frozen=True)
 class LabelHistograms:
     """P(y): counts of labels with discrete-Laplace noise for `epsilon`; None without noise, in simulations."""
 
     epsilon: float | None = 0.1
     relation: NeighbouringRelation = NeighbouringRelation.REPLACE
+    mechanism: ClassVar[Literal["label_histogram"]] = "label_histogram"
 
     def __post_init__(self) -> None:
         _check(self.epsilon)
 
     def request(self, model: torch.Tensor, usual: LocalTask) -> SummaryRequest:
         del model, usual
-        return SummaryRequest("label_histogram", self.epsilon, NeighbouringRelation(self.relation))
+        return SummaryRequest(self.mechanism, self.epsilon, NeighbouringRelation(self.relation))
 
 
 @dataclass(frozen=True)
@@ -39,13 +49,14 @@ class FeatureHistograms:
     epsilon: float | None = 0.1
     relation: NeighbouringRelation = NeighbouringRelation.REPLACE
     bins: int = 16
+    mechanism: ClassVar[Literal["feature_histogram"]] = "feature_histogram"
 
     def __post_init__(self) -> None:
         _check(self.epsilon)
 
     def request(self, model: torch.Tensor, usual: LocalTask) -> SummaryRequest:
         del model, usual
-        return SummaryRequest("feature_histogram", self.epsilon, NeighbouringRelation(self.relation), self.bins)
+        return SummaryRequest(self.mechanism, self.epsilon, NeighbouringRelation(self.relation), self.bins)
 
 
 @dataclass(frozen=True)

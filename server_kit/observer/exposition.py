@@ -88,6 +88,7 @@ class Exposed(Collector):
         ranks = {"median": spend.median_epsilon, "most": spend.most_epsilon}
         yield _gauge("covey_privacy_epsilon", {(("rank", rank),): epsilon for rank, epsilon in ranks.items()})
         yield _gauge("covey_privacy_policy_epsilon", {(): self.policy_epsilon})
+        yield _gauge("covey_privacy_devices_left_out", {(): len(spend.left_out)})
         yield from _counter("covey_releases_total", {(): spend.releases})
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from server_kit.commands.overview import DeviceCounts, count_devices
 from server_kit.errors import ServerError
-from server_kit.privacy_spend import PrivacySpend, SpendSpread, spend_spread
+from server_kit.privacy_spend import PrivacySpend, SpendSpread, stored_spend
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,7 +77,7 @@ class StoreReader:
     def spread(self) -> SpendSpread | None:
         """As `spend`, with every device in it."""
         delta = self.home.config.policy.delta
-        return self._read(self._spread, _SPEND_SECONDS, lambda store: spend_spread(store.receipts(), delta))
+        return self._read(self._spread, _SPEND_SECONDS, lambda store: stored_spend(store, delta))
 
     def spread_so_far(self) -> SpendSpread | None:
         """The last one, without waiting; if it is old, another is begun aside."""

@@ -11,6 +11,7 @@ from device_sdk.wire.messages import UpdateHeader
 from server_kit.store import schema
 from server_kit.store.parts import as_text
 from server_kit.store.protocol import TaskState
+from server_kit.store.quota import drop_excess
 from server_kit.store.schema import RECEIPT_BODY, SUMMARY_PAYLOAD
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from server_kit.store.database import Session
     from server_kit.store.key_ring import Sealer
     from server_kit.store.parcels import Parcel
-    from server_kit.store.protocol import Arrival, TaskId
+    from server_kit.store.protocol import Arrival, Quota, TaskId
 
 _NEWEST, _TASKS = schema.newest_receipts, schema.tasks
 _KEEP_RECEIPT = insert(schema.receipts)
@@ -52,8 +53,10 @@ class _Newest(NamedTuple):
 class Acceptance:
     """The releases of one transaction."""
 
-    def __init__(self, session: Session, sealer: Sealer, arrivals: Sequence[Arrival], now_seconds: float) -> None:
-        self._session, self._sealer, self._now_seconds = session, sealer, now_seconds
+    def __init__(
+        self, session: Session, sealer: Sealer, arrivals: Sequence[Arrival], now_seconds: float, quota: Quota
+    ) -> None:
+        self._session, self._sealer, self._now_seconds, self._quota = session, sealer, now_seconds, quota
         keys = [arrival.receipt.device_key for arrival in arrivals]
         tasks = [arrival.header.task for arrival in arrivals if isinstance(arrival.header, UpdateHeader)]
         newest = session.where_in(_NEWEST.c.device_key, keys, *_NEWEST.c)
@@ -93,6 +96,7 @@ class Acceptance:
         numbers = session.numbers("summary", len(self._summaries))
         rows = [{**row, "number": number} for row, number in zip(self._summaries.values(), numbers, strict=True)]
         session.replace(schema.summaries, rows)
+        drop_excess(session, {row["device"] for row in rows}, self._quota)
 
     def _keep_receipt(self, arrival: Arrival) -> None:
         receipt = arrival.receipt

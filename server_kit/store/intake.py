@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, insert, select, tuple_, update
 
 from privacy.errors import ReceiptRefused
 from privacy.receipts import Receipt
-from server_kit.errors import CorruptRecord
+from server_kit.errors import CorruptRecord, UnreadableReceipt
 from server_kit.store import schema
 from server_kit.store.accepting import Acceptance
 from server_kit.store.parcels import check_there, discard, pack
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from device_sdk.wire.messages import DeviceId
     from server_kit.store.database import Row
     from server_kit.store.parcels import Parcel
-    from server_kit.store.protocol import Arrival
+    from server_kit.store.protocol import Arrival, Unreadable
 
 _RECEIPTS = schema.receipts
 _LAST = (
@@ -46,6 +46,7 @@ _PAGE = (
     .order_by(_RECEIPTS.c.device_key, _RECEIPTS.c.sequence)
     .limit(500)
 )
+_OWNER = select(schema.newest_receipts.c.device).where(schema.newest_receipts.c.device_key == bindparam("of_key"))
 _IS_ENROLLED = select(schema.devices.c.device).where(schema.devices.c.device == bindparam("of_device"))
 _COUNT_REFUSAL = (
     update(schema.refusals)
@@ -68,7 +69,7 @@ class SqlIntake(Part):
         # What fails from here on leaves its blobs to the sweeper: after a commit that failed in the middle nobody
         # knows yet whether a row names them.
         with self._database.writing() as session:
-            acceptance = Acceptance(session, self._ring.sealer(session), arrivals, now_seconds)
+            acceptance = Acceptance(session, self._ring.sealer(session), arrivals, now_seconds, self._ground.quota)
             kept = [acceptance.add(*pair) for pair in zip(arrivals, parcels, strict=True)]
             check_there(self._blobs, acceptance.blobs)
             acceptance.write()
@@ -90,18 +91,23 @@ class SqlIntake(Part):
             row = session.one(_FIND, of_key=device_key, of_sequence=sequence)
         return None if row is None else self._receipt(row)
 
-    def receipts_of(self, device_key: bytes) -> list[Receipt]:
+    def receipts_of(self, device_key: bytes, on_unreadable: Unreadable | None = None) -> list[Receipt]:
         with self._database.looking() as session:
             rows = session.all(_OF_KEY, of_key=device_key)
-        return list(map(self._receipt, rows))
+        return list(self._readable(rows, on_unreadable))
 
-    def receipts(self) -> Iterator[Receipt]:
+    def receipts(self, on_unreadable: Unreadable | None = None) -> Iterator[Receipt]:
         after: tuple[bytes, int] | None = (b"", -1)
         while after is not None:
             with self._database.looking() as session:
                 rows = session.all(_PAGE, of_key=after[0], of_sequence=after[1])
-            yield from map(self._receipt, rows)
+            yield from self._readable(rows, on_unreadable)
             after = rows[-1][:2] if rows else None
+
+    def device_of(self, device_key: bytes) -> DeviceId | None:
+        with self._database.looking() as session:
+            row = session.one(_OWNER, of_key=device_key)
+        return None if row is None else row[0]
 
     def count_refusal(self, reason: str, device: DeviceId | None, now_seconds: float) -> None:
         self.count_refusals({(reason, device): 1}, now_seconds)
@@ -130,9 +136,18 @@ class SqlIntake(Part):
             raise
         return parcels
 
+    def _readable(self, rows: Sequence[Row], on_unreadable: Unreadable | None) -> Iterator[Receipt]:
+        for row in rows:
+            try:
+                yield self._receipt(row)
+            except (CorruptRecord, UnreadableReceipt):
+                if on_unreadable is None:
+                    raise
+                on_unreadable(self.device_of(row[0]) or "")
+
     def _receipt(self, row: Row) -> Receipt:
         device_key, sequence, body = row
         try:
             return Receipt.from_json(self._ring.open(body, RECEIPT_BODY, device_key, sequence))
         except ReceiptRefused:
-            raise CorruptRecord from None
+            raise UnreadableReceipt from None

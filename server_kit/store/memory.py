@@ -31,11 +31,14 @@ from server_kit.store.protocol import (
     Happening,
     Json,
     Lease,
+    Quota,
     SummaryRecord,
     TaskId,
     TaskRecord,
     TaskState,
+    Unreadable,
 )
+from server_kit.store.quota import Held, excess
 from server_kit.store.refusals import (
     asked_twice,
     check_ending,
@@ -115,8 +118,8 @@ class MemoryPayload:
 class MemoryStore:
     """Everything in dictionaries under one lock. `clock` dates enrolments."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._mutex = threading.RLock()
+    def __init__(self, clock: Callable[[], float] = time.time, quota: Quota | None = None) -> None:
+        self._mutex, self._quota = threading.RLock(), quota or Quota()
         self._register = MemoryRegister(clock)
         self._invitations = MemoryInvitations()
         self._receipts: dict[bytes, dict[int, tuple[DeviceId, Receipt]]] = {}
@@ -194,6 +197,13 @@ class MemoryStore:
         # Taken out first, so that the order is that of arrival.
         self._summaries.pop(key, None)
         self._summaries[key] = SummaryRecord(device, header.mechanism, terms, header.subject, content, now_seconds)
+        self._drop_excess(device)
+
+    def _drop_excess(self, device: DeviceId) -> None:
+        keys = [key for key in self._summaries if key[0] == device]
+        held = [Held(key[1], place, len(self._summaries[key].payload)) for place, key in enumerate(keys)]
+        for place in excess(held, self._quota):
+            del self._summaries[keys[place]]
 
     def last_receipt(self, device_key: bytes) -> Receipt | None:
         with self._mutex:
@@ -205,15 +215,22 @@ class MemoryStore:
             found = self._receipts.get(device_key, {}).get(sequence)
             return None if found is None else found[1]
 
-    def receipts_of(self, device_key: bytes) -> list[Receipt]:
+    def receipts_of(self, device_key: bytes, on_unreadable: Unreadable | None = None) -> list[Receipt]:
+        del on_unreadable  # what was never bytes can be read
         with self._mutex:
             held = self._receipts.get(device_key, {})
             return [held[sequence][1] for sequence in sorted(held)]
 
-    def receipts(self) -> Iterator[Receipt]:
+    def receipts(self, on_unreadable: Unreadable | None = None) -> Iterator[Receipt]:
+        del on_unreadable
         with self._mutex:
             found = [receipt for held in self._receipts.values() for _, receipt in held.values()]
         return iter(sorted(found, key=lambda receipt: (receipt.device_key, receipt.sequence)))
+
+    def device_of(self, device_key: bytes) -> DeviceId | None:
+        with self._mutex:
+            held = self._receipts.get(device_key)
+            return held[max(held)][0] if held else None
 
     def count_refusal(self, reason: str, device: DeviceId | None, now_seconds: float) -> None:
         self.count_refusals({(reason, device): 1}, now_seconds)
@@ -337,7 +354,10 @@ class MemoryStore:
         with self._mutex:
             return {device: _as_read(self._views[device]) for device in sorted(self._views)}
 
-    def summaries(self, mechanism: str, subject: str | None = None) -> list[SummaryRecord]:
+    def summaries(
+        self, mechanism: str, subject: str | None = None, on_unreadable: Unreadable | None = None
+    ) -> list[SummaryRecord]:
+        del on_unreadable
         with self._mutex:
             newest = {
                 summary.device: summary
@@ -345,6 +365,13 @@ class MemoryStore:
                 if summary.mechanism == mechanism and subject in (None, summary.subject)
             }
         return [newest[device] for device in sorted(newest)]
+
+    def forget_answers(self, mechanism: str, subject: str) -> int:
+        with self._mutex:
+            about = [key for key in self._summaries if key[1:] == (mechanism, subject)]
+            for key in about:
+                del self._summaries[key]
+            return len(about)
 
     def feedback(self, devices: Sequence[DeviceId]) -> list[FeedbackRecord]:
         with self._mutex:

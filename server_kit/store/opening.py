@@ -16,6 +16,7 @@ from server_kit.store.key_ring import KeyRing
 from server_kit.store.migrating import migrate
 from server_kit.store.parts import Ground
 from server_kit.store.postgres import Postgres
+from server_kit.store.protocol import Quota
 from server_kit.store.sql_store import SqlStore
 from server_kit.store.sqlite import Sqlite
 
@@ -28,7 +29,11 @@ if TYPE_CHECKING:
 
 
 def open_store(
-    url: str, keys: StoreKeys, blobs: Blobs | str | Path, clock: Callable[[], float] = time.time
+    url: str,
+    keys: StoreKeys,
+    blobs: Blobs | str | Path,
+    clock: Callable[[], float] = time.time,
+    quota: Quota | None = None,
 ) -> SqlStore:
     """The store at `sqlite:///PATH` or `postgresql+psycopg://...`, made if it is not there.
 
@@ -46,7 +51,8 @@ def open_store(
     database = Database(backend)
     ring = KeyRing(database, keys)
     ring.prepare()
-    store = SqlStore(Ground(database, ring, open_blobs(blobs) if isinstance(blobs, str | Path) else blobs), clock)
+    opened = open_blobs(blobs) if isinstance(blobs, str | Path) else blobs
+    store = SqlStore(Ground(database, ring, opened, quota or Quota()), clock)
     store.sweep()
     return store
 

@@ -6,11 +6,11 @@ What is sorted for a caller is sorted in Python: PostgreSQL sorts text by the ru
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from server_kit.store import schema
-from server_kit.store.protocol import CohortRecord, CohortState, Json
+from server_kit.store.protocol import CohortRecord, CohortState, Json, Quota
 from server_kit.store.refusals import gone_on
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class Ground:
     database: Database
     ring: KeyRing
     blobs: Blobs
+    quota: Quota = field(default_factory=Quota)
 
 
 class Part:

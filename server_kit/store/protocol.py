@@ -12,7 +12,7 @@ seconds of the wall clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -227,6 +227,21 @@ class DeviceRecord:
     releases: int
 
 
+@dataclass(frozen=True)
+class Quota:
+    """How many summaries of one device are kept, and how many bytes of them; then the oldest go.
+
+    The newest of each mechanism goes last: a histogram is of use for long, an answer until it was read.
+    """
+
+    most_summaries: int = 64
+    most_summary_bytes: int = 1 << 20
+
+
+Unreadable = Callable[[DeviceId], None]
+"""Hears whose stored row cannot be read, once for each; the others are given. Without it, such a row is an error."""
+
+
 class Intake(Protocol):
     """What the gateway stores."""
 
@@ -235,18 +250,24 @@ class Intake(Protocol):
 
         That is one whose `after` is not, or no longer, its device's newest receipt; the others are kept.
         An update's task becomes ARRIVED if it is OUT; one that is LOST or DECLINED becomes LATE, and its bytes are not
-        kept. A summary takes the place of an earlier one with the same mechanism and subject. A file is moved.
+        kept. A summary takes the place of an earlier one with the same mechanism and subject, and of the device's
+        oldest where there are more than its `Quota`. A file is moved.
         """
 
-    def last_receipt(self, device_key: bytes) -> Receipt | None: ...
+    def last_receipt(self, device_key: bytes) -> Receipt | None:
+        """The newest of one ledger; `UnreadableReceipt` if it says what none does."""
 
-    def find_receipt(self, device_key: bytes, sequence: int) -> Receipt | None: ...
+    def find_receipt(self, device_key: bytes, sequence: int) -> Receipt | None:
+        """That of this number; `UnreadableReceipt` if it says what none does."""
 
-    def receipts_of(self, device_key: bytes) -> list[Receipt]:
+    def receipts_of(self, device_key: bytes, on_unreadable: Unreadable | None = None) -> list[Receipt]:
         """All of one ledger, in their order."""
 
-    def receipts(self) -> Iterator[Receipt]:
+    def receipts(self, on_unreadable: Unreadable | None = None) -> Iterator[Receipt]:
         """All, by device and number, for the privacy officer."""
+
+    def device_of(self, device_key: bytes) -> DeviceId | None:
+        """Whose ledger has this key, if any receipt of it is stored."""
 
     def count_refusal(self, reason: str, device: DeviceId | None, now_seconds: float) -> None:
         """Something was refused, and why; kept with the device if it is an enrolled one."""
@@ -297,8 +318,13 @@ class Rounds(Protocol):
 
     def views(self) -> Mapping[DeviceId, Json]: ...
 
-    def summaries(self, mechanism: str, subject: str | None = None) -> list[SummaryRecord]:
+    def summaries(
+        self, mechanism: str, subject: str | None = None, on_unreadable: Unreadable | None = None
+    ) -> list[SummaryRecord]:
         """The newest of each device, unsealed."""
+
+    def forget_answers(self, mechanism: str, subject: str) -> int:
+        """Delete what devices said about a subject, because it was read; how many rows. Their receipts stay."""
 
     def feedback(self, devices: Sequence[DeviceId]) -> list[FeedbackRecord]:
         """What these devices have not been sent; it is theirs now and will not be given again."""

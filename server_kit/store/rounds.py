@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import bindparam, delete, insert, literal, select, update
 
+from server_kit.errors import CorruptRecord
 from server_kit.store import parcels, schema
 from server_kit.store.parts import Part, as_json, cohort_of, keep_cohorts
 from server_kit.store.protocol import CohortState, FeedbackRecord, SummaryRecord, TaskRecord, TaskState
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from device_sdk.wire.messages import CohortId, DeviceId
     from server_kit.store.database import Row
-    from server_kit.store.protocol import Asking, CohortRecord, Json, Payload, TaskId
+    from server_kit.store.protocol import Asking, CohortRecord, Json, Payload, TaskId, Unreadable
 
 _TASKS, _SUMMARIES, _FEEDBACK = schema.tasks, schema.summaries, schema.feedback
 _TASK_COLUMNS = [_TASKS.c[name] for name in TaskRecord.__dataclass_fields__]
@@ -40,6 +41,9 @@ _NEWEST = (
     select(*_SUMMARY_COLUMNS).where(_SUMMARIES.c.mechanism == bindparam("of_mechanism")).order_by(_SUMMARIES.c.number)
 )
 _ABOUT = _NEWEST.where(_SUMMARIES.c.subject == bindparam("of_subject"))
+_FORGET = delete(_SUMMARIES).where(
+    _SUMMARIES.c.mechanism == bindparam("of_mechanism"), _SUMMARIES.c.subject == bindparam("of_subject")
+)
 _GIVEN = delete(_FEEDBACK).where(_FEEDBACK.c.number == bindparam("of_number"))
 _WAITING = (TaskState.OUT, TaskState.ARRIVED)
 _selections: dict[tuple[bool, tuple[TaskState, ...]], Select[Any]] = {}
@@ -98,12 +102,19 @@ class SqlRounds(Part):
             rows = session.all(_VIEWS)
         return {device: as_json(self._ring.open(body, VIEW_BODY, device)) for device, body in sorted(rows)}
 
-    def summaries(self, mechanism: str, subject: str | None = None) -> list[SummaryRecord]:
+    def summaries(
+        self, mechanism: str, subject: str | None = None, on_unreadable: Unreadable | None = None
+    ) -> list[SummaryRecord]:
         statement = _NEWEST if subject is None else _ABOUT
         with self._database.looking() as session:
             rows = session.all(statement, of_mechanism=mechanism, of_subject=subject)
         newest = {row[0]: row for row in rows}
-        return [self._summary(newest[device]) for device in sorted(newest)]
+        found = (self._summary(newest[device], on_unreadable) for device in sorted(newest))
+        return [summary for summary in found if summary is not None]
+
+    def forget_answers(self, mechanism: str, subject: str) -> int:
+        with self._database.writing() as session:
+            return session.run(_FORGET, of_mechanism=mechanism, of_subject=subject)
 
     def feedback(self, devices: Sequence[DeviceId]) -> list[FeedbackRecord]:
         with self._database.looking() as session:
@@ -118,10 +129,16 @@ class SqlRounds(Part):
                 for number, device, message in sorted(rows)
             ]
 
-    def _summary(self, row: Row) -> SummaryRecord:
+    def _summary(self, row: Row, on_unreadable: Unreadable | None) -> SummaryRecord | None:
         device, mechanism, terms, subject, payload, at_seconds = row
-        content = self._ring.open(payload, SUMMARY_PAYLOAD, device, mechanism, subject)
-        return SummaryRecord(device, mechanism, as_json(terms), subject, content, at_seconds)
+        try:
+            content = self._ring.open(payload, SUMMARY_PAYLOAD, device, mechanism, subject)
+            return SummaryRecord(device, mechanism, as_json(terms), subject, content, at_seconds)
+        except CorruptRecord:
+            if on_unreadable is None:
+                raise
+            on_unreadable(device)
+            return None
 
 
 def _task_of(row: Row) -> TaskRecord:

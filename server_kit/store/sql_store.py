@@ -11,6 +11,7 @@ from server_kit.store.invitations import SqlInvitations
 from server_kit.store.leases import SqlLeases
 from server_kit.store.lookout import SqlLookout
 from server_kit.store.parcels import ORPHAN_SECONDS, sweep
+from server_kit.store.quota import devices_over, drop_excess
 from server_kit.store.register import SqlRegister
 from server_kit.store.rotation import rotate
 from server_kit.store.rounds import SqlRounds
@@ -39,7 +40,15 @@ class SqlStore(SqlIntake, SqlRounds, SqlFolds, SqlLeases, SqlLookout):
         return self._invitations
 
     def sweep(self, older_than_seconds: float = ORPHAN_SECONDS) -> int:
-        """Delete bytes of updates that belong to nothing, because a process died; returns how many."""
+        """Delete bytes of updates that belong to nothing, because a process died; returns how many.
+
+        Summaries beyond a quota, which an older version or other settings have kept, go too.
+        """
+        with self._database.looking() as session:
+            over = devices_over(session, self._ground.quota)
+        if over:
+            with self._database.writing() as session:
+                drop_excess(session, over, self._ground.quota)
         return sweep(self._ground, self._clock(), older_than_seconds)
 
     def rotate(self) -> int:

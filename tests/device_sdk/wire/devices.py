@@ -20,12 +20,14 @@ from device_sdk.wire.tensors import blob_of
 from privacy.budget import NeighbouringRelation, PrivacyCost, PrivacyUnit
 from privacy.keys import SigningKey
 from privacy.ledger.entries import head_statement
+from privacy.mechanisms.label_histogram import LabelHistogram
 from privacy.receipts import Receipt
 from server_kit.daemon.authority import Authority
 from server_kit.daemon.register import EnrolledDevice
 
 QUICK = ChannelSettings(first_backoff_seconds=0.02, most_backoff_seconds=0.2, connect_seconds=5.0, silence_seconds=5.0)
 COST = PrivacyCost.gaussian(1, PrivacyUnit.DEVICE, NeighbouringRelation.REPLACE)
+HISTOGRAM = LabelHistogram(10, "1/2")
 
 
 class TlsKey:
@@ -90,9 +92,9 @@ class TestDevice:
         assert self.credentials is not None
         return Channel(self.gateway, self.credentials, settings, stop)
 
-    def update(self, payload: bytes, task: str = "t-1") -> UpdateHeader:
-        """A signed header for an update of these bytes, and its receipt."""
-        receipt = self.receipt(payload)
+    def update(self, payload: bytes, task: str = "t-1", mechanism: Any = None) -> UpdateHeader:
+        """A signed header for an update of these bytes, and its receipt, for what the mechanism costs."""
+        receipt = self.receipt_of(payload, mechanism)
         header = UpdateHeader(
             task=task,
             cohort="0",
@@ -106,12 +108,13 @@ class TestDevice:
         )
         return signed(header, self.id, self.signing)
 
-    def summary(self, payload: bytes) -> SummaryHeader:
-        receipt = self.receipt(payload)
+    def summary(self, payload: bytes, mechanism: Any = HISTOGRAM, subject: str = "epoch 1") -> SummaryHeader:
+        """A signed header for what this mechanism has made, and its receipt."""
+        receipt = self.receipt_of(payload, mechanism)
         header = SummaryHeader(
-            mechanism="label_histogram",
-            terms=(Term("epsilon", "1/2"), Term("num_labels", 10)),
-            subject="epoch 1",
+            mechanism=mechanism.name,
+            terms=tuple(Term(name, value) for name, value in sorted(mechanism.terms.items())),
+            subject=subject,
             payload=blob_of(payload),
             ledger_head=receipt.head,
             sequence=receipt.sequence,
@@ -119,7 +122,10 @@ class TestDevice:
         )
         return signed(header, self.id, self.signing)
 
-    def receipt(self, payload: bytes, cost: PrivacyCost = COST) -> Receipt:
+    def receipt_of(self, payload: bytes, mechanism: Any) -> Receipt:
+        return self.receipt(payload) if mechanism is None else self.receipt(payload, mechanism.cost, mechanism.name)
+
+    def receipt(self, payload: bytes, cost: PrivacyCost = COST, mechanism: str = "clipped_update") -> Receipt:
         self.sequence += 1
         head = os.urandom(32)
         unsigned = Receipt(
@@ -127,10 +133,10 @@ class TestDevice:
             device_key=self.ledger.public_key,
             server=self.server,
             sequence=self.sequence,
-            mechanism="clipped_update",
+            mechanism=mechanism,
             cost=cost,
             payload_hash=hashlib.sha256(payload).hexdigest(),
-            request=f"request {self.sequence}",
+            request=hashlib.sha256(f"request {self.sequence}".encode()).hexdigest(),
             head=head,
             head_signature=self.ledger.sign(head_statement(self.ledger.public_key.hex()[:32], self.sequence, head)),
         )

@@ -37,7 +37,7 @@ def arrive(server: PaperServer, devices: list[PaperDevice], directory: Path) -> 
         file = directory / "upload"
         width = mechanism_of(task).width_bytes
         file.write_bytes(bytes(width * server.layout.size))
-        header: UpdateHeader = device.keys.update(file.read_bytes(), task.task)
+        header: UpdateHeader = device.keys.update(file.read_bytes(), task.task, mechanism_of(task))
         receipt = Receipt.from_json(header.receipt)
         assert server.store.accept([Arrival(device.id, header, receipt, None, file)], server.clock()) == [True]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from device_sdk.wire.invitation import Address
-from device_sdk.wire.messages import Delivery, GridEncoding, ServerMessage, Task, UpdateHeader
+from device_sdk.wire.messages import Delivery, GridEncoding, Question, ServerMessage, Task, UpdateHeader
 from device_sdk.wire.signing import signed
 from device_sdk.wire.task_terms import mechanism_of
 from device_sdk.wire.tensors import chunks
@@ -59,6 +59,8 @@ class GuardedServer(PaperServer):
             self._opened(self.address.port)
 
     def push(self, device: str, message: ServerMessage) -> bool:
+        if isinstance(message, Question):
+            self.desk.checks.asking(message)
         return self.gateway is not None and self.gateway.push(device, message)
 
     def refusals(self) -> dict[str, int]:
@@ -99,7 +101,7 @@ def update(device: TestDevice, task: Task, steps: int = 1, **altered: Any) -> tu
     width = mechanism_of(task).width_bytes
     payload = pack_array(np.full(LAYOUT.size, steps, dtype=np.int64), width)
     honest = replace(
-        device.update(payload, task.task),
+        device.update(payload, task.task, mechanism_of(task)),
         cohort=task.cohort,
         round=task.round,
         model_sha256=task.model.blob.sha256,

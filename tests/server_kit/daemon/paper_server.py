@@ -25,9 +25,9 @@ from device_sdk.wire.messages import (
     GridEncoding,
     Question,
     Relation,
+    ReleaseHeader,
     ServerMessage,
     Task,
-    Term,
     UpdateHeader,
     UploadAccepted,
 )
@@ -45,6 +45,7 @@ from server_kit.daemon.cohort_worker import CohortWorker
 from server_kit.daemon.coordinator import Bells, Coordinator
 from server_kit.daemon.feedback_mac import FeedbackSeal
 from server_kit.daemon.gathering import Patience
+from server_kit.daemon.intake_checks import IntakeChecks
 from server_kit.daemon.live_desk import Identity, LiveDesk
 from server_kit.daemon.live_fleet import LiveFleet
 from server_kit.daemon.model_shelf import ModelShelf
@@ -54,6 +55,7 @@ from server_kit.daemon.questions import Questions
 from server_kit.daemon.register import EnrolledDevice
 from server_kit.daemon.spool import Parcel
 from server_kit.daemon.task_writer import TaskWriter
+from server_kit.daemon.wanted import WantedSummaries
 from server_kit.federation_state import Plan
 from server_kit.layout import Layout
 from server_kit.local_task import LocalTask
@@ -129,22 +131,12 @@ class PaperDevice:
         mechanism = question_mechanism(question, NeighbouringRelation.REPLACE)
         assert isinstance(mechanism, BoundedScalar)
         payload = pack([round(loss / mechanism.high * mechanism.steps)])
-        plain = self.keys.summary(payload)
-        header = replace(
-            plain,
-            mechanism=mechanism.name,
-            terms=tuple(Term(name, value) for name, value in mechanism.terms.items()),
-            subject=question.question,
-            signature=b"",
-        )
-        self.server.desk.accept(
-            self.id, signed(header, self.id, self.keys.signing), Parcel(blob_of(payload), memoryview(payload))
-        )
+        self.send(self.keys.summary(payload, mechanism, question.question), payload)
 
     def upload_of(self, task: Task, values: Any) -> tuple[UpdateHeader, bytes]:
         width = mechanism_of(task).width_bytes
         payload = pack_array(np.broadcast_to(np.asarray(values, dtype=np.int64), (self.server.layout.size,)), width)
-        plain = self.keys.update(payload, task.task)
+        plain = self.keys.update(payload, task.task, mechanism_of(task))
         header = replace(
             plain,
             cohort=task.cohort,
@@ -156,7 +148,7 @@ class PaperDevice:
         self.last_upload = (signed(header, self.id, self.keys.signing), payload)
         return self.last_upload
 
-    def send(self, header: UpdateHeader, payload: bytes) -> UploadAccepted:
+    def send(self, header: ReleaseHeader, payload: bytes) -> UploadAccepted:
         accepted = self.server.desk.announce(self.id, header)
         if accepted is None:
             accepted = self.server.desk.accept(self.id, header, Parcel(blob_of(payload), memoryview(payload)))
@@ -214,6 +206,7 @@ class PaperServer:
             Identity(SERVER, self.key),
             self.seal,
             self.models,
+            IntakeChecks(self.wanted, clock=self.clock),
             wake=lambda: None,
             arrived=lambda _: None,
             promise=None if self.promise is None else self.promise(),
@@ -259,6 +252,12 @@ class PaperServer:
         )
         self.coordinator.begin(fleet, pretraining)
 
+    @property
+    def wanted(self) -> WantedSummaries:
+        return WantedSummaries.of(
+            self.privacy, self.plan.strategy, self.plan.layout, asks_for_accuracy=True, most_epsilon=8.0
+        )
+
     def restart_workers(self) -> None:
         self.workers.clear()
 
@@ -267,6 +266,8 @@ class PaperServer:
         there = self.connected.get(device)
         if there is None:
             return False
+        if isinstance(message, Question):
+            self.desk.checks.asking(message)
         there.messages.append(message)
         return True
 

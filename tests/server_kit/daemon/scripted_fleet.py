@@ -104,7 +104,7 @@ class ScriptedDevice:
         values[place] = 1
         payload = pack_array(values, width)
         header = replace(
-            self.device.update(payload, task.task),
+            self.device.update(payload, task.task, mechanism_of(task)),
             cohort=task.cohort,
             round=task.round,
             model_sha256=task.model.blob.sha256,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from server_kit.daemon.intake_checks import IntakeChecks
 from server_kit.daemon.live_desk import Identity, LiveDesk
 from server_kit.store.protocol import TaskState
 from tests.server_kit.daemon.paper_server import SERVER, PaperServer
@@ -23,6 +24,7 @@ def second_gateway(server):
         Identity(SERVER, server.key),
         server.seal,
         server.models,
+        IntakeChecks(server.wanted, clock=server.clock),
         wake=lambda: None,
         arrived=lambda _: None,
         clock=server.clock,

@@ -28,8 +28,11 @@ class Answering:
         self.answers.append(record)
         return True
 
-    def summaries(self, mechanism, subject):
+    def summaries(self, mechanism, subject, on_unreadable=None):
         return [each for each in self.answers if (each.mechanism, each.subject) == (mechanism, subject)]
+
+    def forget_answers(self, mechanism, subject):
+        self.answers = [each for each in self.answers if (each.mechanism, each.subject) != (mechanism, subject)]
 
 
 def asked(share, num_devices, epsilon=EPSILON):
@@ -45,6 +48,13 @@ def test_devices_too_few_to_tell_anything_are_not_asked_to_pay(epsilon):
 
     assert devices.answers == []
     assert told == []
+
+
+def test_answers_that_were_read_are_kept_no_longer():
+    devices, told = asked(0.7, fewest_to_ask(EPSILON))
+
+    assert told
+    assert devices.answers == []
 
 
 def test_enough_devices_tell_the_accuracy_within_its_error():

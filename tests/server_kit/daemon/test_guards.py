@@ -15,13 +15,14 @@ from device_sdk.wire import messages as m
 from device_sdk.wire.channel import Channel
 from device_sdk.wire.messages import ErrorCode
 from device_sdk.wire.session import Session
+from device_sdk.wire.task_terms import mechanism_of
 from privacy.receipts import Receipt
 from server_kit.daemon.blacklist import BANNED, FORGED, Blacklist, Leniency
 from server_kit.daemon.refusal_counts import RefusalCounts
 from server_kit.errors import StoreUnavailable
 from server_kit.store.memory import MemoryStore
 from server_kit.store.protocol import TaskState
-from tests.device_sdk.wire.devices import TestDevice
+from tests.device_sdk.wire.devices import COST, TestDevice
 from tests.server_kit.daemon.guarded_server import GuardedServer, delivery, update
 from tests.server_kit.daemon.hostile_device import HostileDevice, refusal_of
 
@@ -88,10 +89,10 @@ def _foreign(device: TestDevice, task: m.Task) -> tuple[m.UpdateHeader, bytes]:
     return update(device, task)
 
 
-def _with(receipt_of: Callable[[TestDevice, bytes], Receipt]) -> Callable[..., tuple[m.UpdateHeader, bytes]]:
+def _with(receipt_of: Callable[[TestDevice, bytes, m.Task], Receipt]) -> Callable[..., tuple[m.UpdateHeader, bytes]]:
     def make(device: TestDevice, task: m.Task) -> tuple[m.UpdateHeader, bytes]:
         payload = update(device, task)[1]
-        shown = receipt_of(device, payload)
+        shown = receipt_of(device, payload, task)
         told: dict[str, Any] = {"sequence": shown.sequence, "ledger_head": shown.head, "receipt": shown.to_json()}
         return update(device, task, **told)[0], payload
 
@@ -110,14 +111,24 @@ MISDEEDS: dict[str, tuple[Callable[..., Any], ErrorCode, str]] = {
     "longer than noise explains": (lambda d, t: update(d, t, 2**15 - 1), ErrorCode.MALFORMED, "out of norm"),
     "with a receipt for another server": (_foreign, ErrorCode.RECEIPT_REFUSED, "foreign"),
     "with another device's receipt": (
-        _with(lambda d, payload: TestDevice(server=d.server).receipt(payload)),
+        _with(lambda d, payload, _: TestDevice(server=d.server).receipt(payload)),
         ErrorCode.RECEIPT_REFUSED,
         "other payload",
     ),
     "with a receipt that its ledger has not signed": (
-        _with(lambda d, payload: replace(d.receipt(payload), signature=bytes(64))),
+        _with(lambda d, payload, task: replace(d.receipt_of(payload, mechanism_of(task)), signature=bytes(64))),
         ErrorCode.RECEIPT_REFUSED,
         "forged",
+    ),
+    "with a receipt that books less than it cost": (
+        _with(lambda d, payload, task: d.receipt(payload, replace(COST, mu_squared_nano=1))),
+        ErrorCode.RECEIPT_REFUSED,
+        "another cost",
+    ),
+    "with a receipt of another mechanism": (
+        _with(lambda d, payload, task: d.receipt(payload, mechanism_of(task).cost, "label_histogram")),
+        ErrorCode.RECEIPT_REFUSED,
+        "another cost",
     ),
     "signed and changed": (
         lambda d, t: (replace(update(d, t)[0], round=9), update(d, t)[1]),

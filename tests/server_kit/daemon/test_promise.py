@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from device_sdk.wire.messages import Blob, Dtype, ModelReference, Question, Ques
 from privacy.accounting import BudgetLimits
 from privacy.budget import NeighbouringRelation, PrivacyCost, PrivacyUnit
 from privacy.receipts import Receipt
-from server_kit.config import ServerConfig, check_policy
+from server_kit.config import Privacy, ServerConfig, check_policy
 from server_kit.daemon.promise import Promise
 from tests.device_sdk.wire.devices import COST, TestDevice
 from tests.server_kit.daemon.paper_server import PaperServer
@@ -28,6 +28,11 @@ class Forgetful(Promise):
     def recall(self, device: str, receipts: Iterable[Receipt]) -> None:
         del receipts
         super().recall(device, ())
+
+
+def paper_server(directory: Path, promise: Callable[[], Promise] | None = None) -> PaperServer:
+    """Its rounds cost a device μ = 1."""
+    return PaperServer(directory, privacy=Privacy("device", noise_multiplier="2", grid_bits=8), promise=promise)
 
 
 def made() -> Promise:
@@ -53,17 +58,17 @@ def rounds_asked_for(server: PaperServer, *, restarting: bool) -> int:
 
 @pytest.mark.parametrize("restarting", [False, True])
 def test_a_device_is_asked_for_as_many_rounds_as_were_promised(tmp_path: Path, restarting: bool) -> None:
-    assert rounds_asked_for(PaperServer(tmp_path, promise=made), restarting=restarting) == ROUNDS
+    assert rounds_asked_for(paper_server(tmp_path, promise=made), restarting=restarting) == ROUNDS
 
 
 def test_a_server_that_promises_nothing_or_forgets_is_caught(tmp_path: Path) -> None:
-    assert rounds_asked_for(PaperServer(tmp_path / "a"), restarting=False) > ROUNDS
-    forgetful = PaperServer(tmp_path / "b", promise=lambda: Forgetful(LIMITS, COST))
+    assert rounds_asked_for(paper_server(tmp_path / "a"), restarting=False) > ROUNDS
+    forgetful = paper_server(tmp_path / "b", promise=lambda: Forgetful(LIMITS, COST))
     assert rounds_asked_for(forgetful, restarting=True) > ROUNDS
 
 
 def test_others_go_on_without_the_one_that_has_given_all(tmp_path: Path) -> None:
-    server = PaperServer(tmp_path, promise=made)
+    server = paper_server(tmp_path, promise=made)
     spent = server.device()
     for _ in range(ROUNDS):
         spent.check_in()

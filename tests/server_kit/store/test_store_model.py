@@ -286,8 +286,8 @@ class GivesFeedbackTwice(SqlStore):
 
 
 class KeepsOldSummaries(SqlStore):
-    def summaries(self, mechanism, subject=None):
-        return super().summaries(mechanism, subject)[:1]
+    def summaries(self, mechanism, subject=None, on_unreadable=None):
+        return super().summaries(mechanism, subject, on_unreadable)[:1]
 
 
 @pytest.mark.parametrize("twin", [ForgetsToCheckTheLease, GivesFeedbackTwice, KeepsOldSummaries])
