@@ -121,15 +121,14 @@ def test_silent_calls_do_not_keep_out_the_device_itself_nor_others(server):
 
 
 def test_a_device_keeps_its_newest_connections(server):
-    device = TestDevice().known_to(server)
-    channels = []
+    device, channels, ends = TestDevice().known_to(server), [], []
     try:
         for _ in range(12):
             channels.append(connection(server.address, server.authority.certificate, device.credentials))
             refusal_of(lambda: channels[-1].unary_unary(f"/{FEDERATION}/Renew")(b"", timeout=10))
+            ends += [each.end for each in held_to(server.address.port) if each.end not in ends]
         wait_until(lambda: len(held_to(server.address.port)) <= DEVICES.most_connections_per_device)
-        ends = {end for _, end in server.gateway._connections._order}
-        assert len(ends) == DEVICES.most_connections_per_device
+        assert {each.end for each in held_to(server.address.port)} == set(ends[-DEVICES.most_connections_per_device :])
     finally:
         for channel in channels:
             channel.close()
