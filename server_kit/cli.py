@@ -113,7 +113,7 @@ def dashboard(directory: Path, as_json: bool) -> None:
     from server_kit.dashboard.announcing import entrance
 
     address = entrance(Home.open(directory))
-    show(as_json, lambda: {"address": address}, lambda: address)
+    show(as_json, lambda: {"format": "covey-server-dashboard-1", "address": address}, lambda: address)
 
 
 @server.command()

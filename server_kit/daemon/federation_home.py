@@ -2,7 +2,7 @@
 
     server.toml     settings; no secret is in it
     authority.pem   the authority's certificate: what devices pin
-    secrets/        authority.key, signing.key, feedback.key, store.key, dashboard.token, server.pem (certificate and key)
+    secrets/        authority.key, signing.key, feedback.key, store.key, dashboard.token, server.pem (shown to devices)
     covey.db        what must not be forgotten, unless [store] url says otherwise
     blobs/          checkpoints and large updates, unless [store] blobs says otherwise
     models/         copies of models for devices to fetch

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def announced(home: Home) -> str:
-    """One line for whoever starts the server; a token is made if there is none. Journals keep this line, so no token."""
+    """One line for whoever starts the server, without the token: journals keep it. One is made if there is none."""
     make_token(home.secrets)
     return f"dashboard: {home.config.listen.dashboard} (open it with: covey server dashboard {home.directory.name})"
 

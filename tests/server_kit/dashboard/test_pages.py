@@ -137,9 +137,9 @@ def test_a_cohort_can_be_linked_to(visit):
     page.wait_for_selector("h1:has-text('Cohort 0.1')")
 
 
-def test_a_cohort_that_never_was_says_so(browser, address):
+def test_a_cohort_that_never_was_says_so(browser, home, address):
     page = browser.new_page()
-    page.goto(f"{address}/cohorts/7.7")
+    page.goto(entrance_to(f"{address}/cohorts/7.7", home))
     page.wait_for_selector("text=There is no cohort of this name")
     page.close()
 
