@@ -102,6 +102,23 @@ def run(directory: Path, lifeline: int | None) -> None:
 @server.command()
 @directory_argument
 @json_option
+def dashboard(directory: Path, as_json: bool) -> None:
+    """Print an address that opens the dashboard in a browser.
+
+    The token in it lets whoever has it read what the dashboard shows; treat the address as a secret.
+
+    Exits with 0, with 1 if the token cannot be used.
+    """
+    from server_kit.daemon.federation_home import Home
+    from server_kit.dashboard.announcing import entrance
+
+    address = entrance(Home.open(directory))
+    show(as_json, lambda: {"format": "covey-server-dashboard-1", "address": address}, lambda: address)
+
+
+@server.command()
+@directory_argument
+@json_option
 def check(directory: Path, as_json: bool) -> None:
     """Find what would fail before it does.
 

@@ -21,7 +21,7 @@ class Listen:
     enrolment: str = "127.0.0.1:8444"
     gateway: str = "127.0.0.1:8443"
     status: str = "127.0.0.1:8480"
-    """Health, metrics and dashboard. On loopback they ask for nothing, elsewhere for a token, over plain HTTP."""
+    """Health, metrics and dashboard. All but health ask for a token, over plain HTTP."""
     hosts: tuple[str, ...] = ("localhost", "127.0.0.1")
     """Names and addresses for the server's certificate; the first one is what invitations say."""
     public_enrolment: str | None = None

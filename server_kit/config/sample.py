@@ -83,6 +83,7 @@ _SAMPLE = """\
 # What one device may take.
 # most_upload_bytes = 1073741824
 # most_calls_per_device = 6
+# most_connections_per_device = 4
 # messages_at_once = 500
 # messages_a_second = 100.0
 # most_summary_bytes = 65536
@@ -91,12 +92,31 @@ _SAMPLE = """\
 # summaries_a_day = 100.0
 # silence_seconds = 120.0
 
+# All devices of one address, of which there may be many; and all there are.
+# most_connections_per_address = 4096
+# most_connections = 16384
+
 # False claims of affinity cost strikes, and so many strikes so many rounds.
 # strikes = 3
 # ban_rounds = 50
 
 # How long a device's certificate is good; it renews it by itself.
 # certificate_days = 3.0
+
+[enrolment]
+# What a stranger may take: the first two for one address (IPv6: for a /64), the next two for all together.
+# calls_per_address = 16
+# connections_per_address = 64
+# most_calls = 256
+# most_connections = 1024
+
+# A call that brings no message within so long is ended. So many wrong invitations of an address are told why.
+# message_seconds = 10.0
+# wrong_invitations_a_minute = 20.0
+
+[supervisor]
+# A process of the server that has given no sign of life for so long is killed and started again.
+# hung_seconds = 60.0
 
 [evaluation]
 # The server's own test data, an .npz file with arrays x and y; without it devices are asked.
@@ -154,8 +174,8 @@ def sample_settings(
             listen,
             {
                 "enrolment": "Newcomers knock at enrolment; enrolled devices talk to gateway.",
-                "status": "Health, metrics and dashboard. On loopback they ask for nothing; elsewhere for a token, "
-                "over\n# plain HTTP, so put TLS before it.",
+                "status": "Health, metrics and dashboard. All but health ask for the token in "
+                "secrets/dashboard.token, over\n# plain HTTP: leave it on loopback, or put TLS before it.",
                 "hosts": "Names and addresses in the server's certificate; invitations say the first.",
             },
         ),

@@ -16,7 +16,8 @@ from typing import Any, Self
 from server_kit.config.listening import Listen
 from server_kit.config.policy import Policy
 from server_kit.config.privacy_terms import Privacy
-from server_kit.config.tables import Evaluation, FederationSettings, Guards, Log, StoreSettings, Training
+from server_kit.config.strangers import Enrolment
+from server_kit.config.tables import Evaluation, FederationSettings, Guards, Log, StoreSettings, Supervision, Training
 from server_kit.errors import InvalidSetting
 from server_kit.places import Place
 from server_kit.reading import Reader
@@ -35,6 +36,8 @@ class ServerConfig:
     listen: Listen = field(default_factory=Listen)
     store: StoreSettings = field(default_factory=StoreSettings)
     guards: Guards = field(default_factory=Guards)
+    enrolment: Enrolment = field(default_factory=Enrolment)
+    supervisor: Supervision = field(default_factory=Supervision)
     evaluation: Evaluation = field(default_factory=Evaluation)
     log: Log = field(default_factory=Log)
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from server_kit.strategy import Strategy
 
 
+_FEWEST_HUNG_SECONDS = 5.0
+
+
 @dataclass(frozen=True)
 class FederationSettings:
     """[federation]: what is trained, how, and with how many."""
@@ -138,6 +141,10 @@ class Guards:
 
     most_upload_bytes: int = 1 << 30
     most_calls_per_device: int = 6
+    most_connections_per_device: int = 4
+    most_connections_per_address: int = 4096
+    """Of devices that have shown a certificate: many may share an address."""
+    most_connections: int = 16384
     messages_at_once: int = 500
     messages_a_second: float = 100.0
     most_summary_bytes: int = 1 << 16
@@ -180,6 +187,9 @@ class Guards:
         return GatewaySettings(
             most_upload_bytes=self.most_upload_bytes,
             most_calls_per_device=self.most_calls_per_device,
+            most_connections_per_device=self.most_connections_per_device,
+            most_connections_per_address=self.most_connections_per_address,
+            most_connections=self.most_connections,
             messages_at_once=self.messages_at_once,
             messages_a_second=self.messages_a_second,
             silence_seconds=self.silence_seconds,
@@ -198,6 +208,20 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         require(self.every >= 0, f"every must be 0 (never) or more, got {self.every}")
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """[supervisor]: when a process of the server counts as hung."""
+
+    hung_seconds: float = 60.0
+    """One that has given no sign of life for so long is killed and started again."""
+
+    def __post_init__(self) -> None:
+        require(
+            _FEWEST_HUNG_SECONDS <= self.hung_seconds < math.inf,
+            f"hung_seconds must be at least {_FEWEST_HUNG_SECONDS:g}, got {self.hung_seconds}",
+        )
 
 
 class LogFormat(StrEnum):

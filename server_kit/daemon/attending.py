@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from device_sdk.wire.messages import CheckIn, Decline, DeviceId, ErrorCode, Good
 from server_kit.daemon.calls import begin_answer, blocking, in_time
 from server_kit.daemon.refusals import log
 from server_kit.daemon.streams import Stream, Streams, is_last
+from server_kit.token_bucket import TokenBuckets
 
 if TYPE_CHECKING:
     from server_kit.daemon.desk import Attendance, Prompt
@@ -35,14 +35,19 @@ class Attending:
     prompt: Prompt | None = None
     streams: Streams = field(default_factory=Streams)
     _endings: dict[DeviceId, asyncio.Future[None]] = field(default_factory=dict)
+    _said: TokenBuckets = field(init=False)
+    """By device, not by stream: whoever opens another has not been quieter."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_said", TokenBuckets(self.messages_at_once, self.messages_a_second))
 
     async def attend(self, device: DeviceId, context: Any) -> None:
         """Serve one stream until either end closes it."""
         hello = decode_from_device(await self._first(context))
         if not isinstance(hello, Hello):
             raise Refused(ErrorCode.OUT_OF_ORDER, "a stream begins with a hello; this one did not")
-        stream = self.streams.open(device, hello.version)
-        heard = _Heard(self.messages_at_once, self.messages_a_second)
+        self._count(device)
+        stream, heard = self.streams.open(device, hello.version), _Heard()
         try:
             # The desk hears of the end of a device's last stream before it hears of the next.
             if (ending := self._endings.get(device)) is not None:
@@ -62,7 +67,7 @@ class Attending:
 
     async def _listen(self, device: DeviceId, context: Any, stream: Stream, heard: _Heard) -> None:
         while (body := await context.read()) is not grpc.aio.EOF:
-            heard.count()
+            self._count(device)
             match decode_from_device(body):
                 case CheckIn() as check_in if self.prompt is not None and self.prompt.waits(device, check_in):
                     pass
@@ -79,6 +84,10 @@ class Attending:
                     raise Refused(ErrorCode.OUT_OF_ORDER, "a stream has one hello; this was the second")
                 case None:
                     pass  # of a newer version; it can do without an answer
+
+    def _count(self, device: DeviceId) -> None:
+        if not self._said.take(device):
+            raise Refused(ErrorCode.TOO_MANY_CALLS, "this device says too much at once; come back later", 60.0)
 
     def _answer(self, device: DeviceId, check_in: CheckIn) -> tuple[bytes, bool] | None:
         answer = self.desk.check_in(device, check_in)
@@ -103,21 +112,9 @@ class Attending:
 
 @dataclass
 class _Heard:
-    """What a device has said, and how fast."""
+    """What a device has said of itself."""
 
-    at_once: float
-    a_second: float
     leaving: bool = False
-    spent: float = 0.0
-    """How much of what may be said at once was said and is not earned again yet."""
-    at_seconds: float = field(default_factory=time.monotonic)
-
-    def count(self) -> None:
-        now = time.monotonic()
-        earned = (now - self.at_seconds) * self.a_second
-        self.spent, self.at_seconds = max(0.0, self.spent - earned) + 1, now
-        if self.spent > self.at_once:
-            raise Refused(ErrorCode.TOO_MANY_CALLS, "this device says too much at once; come back later", 60.0)
 
 
 async def _first_of(*works: Any) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from server_kit import event_log
 from server_kit.config.reloading import reloadable
 from server_kit.daemon.federation_home import Home
+from server_kit.daemon.heartbeat import beat_into
 from server_kit.daemon.lifeline import end_with
 from server_kit.errors import (
     CheckpointTooNew,
@@ -100,15 +101,18 @@ class Child:
 
 
 def run_child(name: str, run: Callable[[Child], None], arguments: list[str]) -> int:
-    """Be a child process named `name`; `arguments` are the federation's directory and the lifeline's descriptor."""
+    """Be a child process named `name`; `arguments` are the federation's directory and the supervisor's two pipes."""
     parser = argparse.ArgumentParser(description="Started by the supervisor; not for people.")
     parser.add_argument("directory", type=Path)
     parser.add_argument("--lifeline", type=int)
+    parser.add_argument("--heartbeat", type=int)
     given = parser.parse_args(arguments)
     signals = Signals()
     signals.heed()
     if given.lifeline is not None:
         end_with(given.lifeline)
+    if given.heartbeat is not None:
+        beat_into(given.heartbeat)
     try:
         home = Home.open(given.directory)
         event_log.set_up(home.config.log, name)
@@ -142,9 +146,10 @@ def worker_name(cohort: str) -> str:
     return f"worker-{cohort}"
 
 
-def command_of(module: str, directory: Path, lifeline: int, *more: str) -> list[str]:
+def command_of(module: str, directory: Path, lifeline: int, heartbeat: int, *more: str) -> list[str]:
     """How the supervisor starts a child."""
-    return [sys.executable, "-m", module, *more, str(directory), "--lifeline", str(lifeline)]
+    pipes = ["--lifeline", str(lifeline), "--heartbeat", str(heartbeat)]
+    return [sys.executable, "-m", module, *more, str(directory), *pipes]
 
 
 def child_environment() -> dict[str, str]:

@@ -203,7 +203,9 @@ def listening(wiring: Wiring) -> Iterator[None]:
         home.signing_key().public_key,
         listen.gateway_address,
     )
-    wiring.enrolment = enrolment = EnrolmentServer(desk, wiring.loop)
+    wiring.enrolment = enrolment = EnrolmentServer(
+        desk, wiring.loop, home.config.enrolment.settings(), wiring.refusals.count
+    )
     _opened(enrolment, "enrolment", listen.enrolment, certificate)
     wiring.expires(certificate)
     log.info("devices can connect", extra={"port": port})

@@ -2,7 +2,7 @@
 
     server.toml     settings; no secret is in it
     authority.pem   the authority's certificate: what devices pin
-    secrets/        authority.key, signing.key, feedback.key, store.key, server.pem (its certificate and key)
+    secrets/        authority.key, signing.key, feedback.key, store.key, dashboard.token, server.pem (shown to devices)
     covey.db        what must not be forgotten, unless [store] url says otherwise
     blobs/          checkpoints and large updates, unless [store] blobs says otherwise
     models/         copies of models for devices to fetch
@@ -30,6 +30,7 @@ from privacy.durable import make_directory, sync_directory, write_durably
 from privacy.keys import SigningKey
 from server_kit.config.server_config import FILE_NAME, ServerConfig
 from server_kit.daemon.authority import Authority
+from server_kit.daemon.dashboard_token import make_token
 from server_kit.daemon.feedback_mac import FeedbackSeal
 from server_kit.daemon.secret_files import SecretFiles, variable_of
 from server_kit.daemon.server_certificate import current_certificate
@@ -95,6 +96,7 @@ class Home:
         secrets.write("authority.key", authority.private_key_pem())
         for name in ("signing.key", "feedback.key", "store.key"):
             secrets.create_key(name)
+        make_token(secrets)
         home = cls.open(draft)
         home.server_certificate()
         home.open_store().close()

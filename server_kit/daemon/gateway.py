@@ -22,13 +22,14 @@ from device_sdk.wire.question_terms import understood_since
 from device_sdk.wire.services import FEDERATION
 from server_kit.daemon.attending import Attending
 from server_kit.daemon.authority import DEVICE_LIFETIME
-from server_kit.daemon.calls import Calls, blocking
-from server_kit.daemon.doorkeeper import Doorkeeper, identity_of, revoked
+from server_kit.daemon.calls import Calls, Listening, blocking
+from server_kit.daemon.connections import ConnectionLimits, Connections, keep_few
+from server_kit.daemon.doorkeeper import Doorkeeper, Identity, identity_of, revoked
 from server_kit.daemon.enclosures import Enclosures
 from server_kit.daemon.refusals import REFUSALS, log, reason_of, refuse
 from server_kit.daemon.streams import is_last
 from server_kit.daemon.transfers import Transfers
-from server_kit.daemon.transport import ShownCertificate, server_options
+from server_kit.daemon.transport import ConnectionTerms, ShownCertificate, server_options
 
 if TYPE_CHECKING:
     from device_sdk.wire.messages import DeviceId, ServerMessage
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
     from server_kit.daemon.spool import Spool
 
 _CLOSING_SECONDS = 10.0
-Handler = Callable[["EnrolledDevice", Any, Any], Coroutine[Any, Any, bytes | None]]
+_IDLE_SECONDS = 300.0
+_AGE_SECONDS, _GRACE_SECONDS = 24 * 3600.0, 600.0
+Handler = Callable[["EnrolledDevice", Listening], Coroutine[Any, Any, bytes | None]]
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,16 @@ class GatewaySettings:
 
     most_upload_bytes: int = 1 << 30
     most_calls_per_device: int = 6
+    most_connections_per_device: int = 4
+    """A device has one, and for a while another with its next certificate."""
+    most_connections_per_address: int = 4096
+    """Many devices may share an address, and each has proved who it is."""
+    most_connections: int = 16384
     messages_at_once: int = 500
     messages_a_second: float = 100.0
     """What a device may say on its stream: far more than the fastest rounds need."""
     silence_seconds: float = 120.0
-    """A transfer in which no piece moves, or a stream without its hello, for so long is cut."""
+    """A transfer in which no piece moves, or a call without its first message, for so long is cut."""
     sweep_seconds: float = 5.0
     """How often open calls are checked against the register: a revocation by another process shows here."""
     keep_unfinished_seconds: float = 24 * 3600.0
@@ -83,7 +91,13 @@ class Gateway:
         self._on_refusal = on_refusal
         self._authority, self._spool, self._loop = authority, spool, loop
         self._doorkeeper = Doorkeeper(register)
-        self._calls = Calls(settings.most_calls_per_device)
+        self._calls: Calls[Identity] = Calls(settings.most_calls_per_device, lambda identity: identity.device)
+        self._terms = ConnectionTerms(settings.most_connections, _IDLE_SECONDS, _AGE_SECONDS, _GRACE_SECONDS)
+        self._connections = Connections(
+            ConnectionLimits(
+                settings.most_connections_per_address, self._terms.in_all(), settings.most_connections_per_device
+            )
+        )
         self._pool = ThreadPoolExecutor(settings.desk_threads, thread_name_prefix="covey-desk")
         self._enclosures = Enclosures(desk)
         self._attending = Attending(
@@ -100,7 +114,7 @@ class Gateway:
         )
         self._server: Any = None
         self._shown: ShownCertificate | None = None
-        self._sweeper: asyncio.Task[None] | None = None
+        self._keepers: list[asyncio.Task[None]] = []
 
     def start(self, address: str, certificate: ServerCertificate) -> int:
         """Listen on host:port (port 0: any); returns the port."""
@@ -136,7 +150,7 @@ class Gateway:
         """End everything a revoked device has under way. The register must say so first, or it comes back in."""
 
         async def cut_off() -> None:
-            self._calls.cut_off_device(device, revoked())
+            self._calls.cut_off_peer(device, revoked())
 
         self._loop.run(cut_off())
 
@@ -148,24 +162,28 @@ class Gateway:
 
     async def _start(self, address: str, certificate: ServerCertificate) -> int:
         self._shown = ShownCertificate(certificate, self._authority)
-        self._server = grpc.aio.server(options=server_options())
+        self._server = grpc.aio.server(options=server_options(self._terms))
+        # All as if many messages could come: gRPC would not tell us of a call with one before that one is here.
         handlers = {
             "Attend": grpc.stream_stream_rpc_method_handler(self._guarded(self._attend)),
-            "Download": grpc.unary_stream_rpc_method_handler(self._guarded(self._download)),
+            "Download": grpc.stream_stream_rpc_method_handler(self._guarded(self._download)),
             "Upload": grpc.stream_stream_rpc_method_handler(self._guarded(self._upload)),
-            "Fetch": grpc.unary_unary_rpc_method_handler(self._guarded(self._fetch)),
-            "Deliver": grpc.unary_unary_rpc_method_handler(self._guarded(self._deliver)),
-            "Renew": grpc.unary_unary_rpc_method_handler(self._guarded(self._renew)),
+            "Fetch": grpc.stream_unary_rpc_method_handler(self._guarded(self._fetch)),
+            "Deliver": grpc.stream_unary_rpc_method_handler(self._guarded(self._deliver)),
+            "Renew": grpc.stream_unary_rpc_method_handler(self._guarded(self._renew)),
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(FEDERATION, handlers),))
         port: int = self._server.add_secure_port(address, self._shown.credentials)
         await self._server.start()
-        self._sweeper = asyncio.create_task(self._sweep())
+        self._keepers = [
+            asyncio.create_task(self._sweep()),
+            asyncio.create_task(keep_few(self._connections, "gateway", port, self._pool)),
+        ]
         return port
 
     async def _stop(self, grace_seconds: float) -> None:
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        for keeper in self._keepers:
+            keeper.cancel()
         self._attending.streams.say_goodbye(GoodbyeReason.CLOSING)
         await self._server.stop(grace_seconds)
         # What a call does at its end may still need the desk.
@@ -174,14 +192,16 @@ class Gateway:
     def _guarded(self, handle: Handler) -> Callable[[Any, Any], Awaitable[bytes | None]]:
         """A handler that only enrolled devices reach, and whose failures become refusals."""
 
-        async def call(request: Any, context: Any) -> bytes | None:
+        async def call(_: Any, context: Any) -> bytes | None:
             device = None
             try:
                 identity = identity_of(context)
                 device = identity.device
                 # A look-up takes less time than handing it to a thread would.
                 enrolled = self._doorkeeper.admit(identity)
-                return await self._calls.run(identity, handle(enrolled, request, context))
+                listening = Listening(context, self._calls, self._settings.silence_seconds)
+                with self._connections.calling(context.peer(), device):
+                    return await self._calls.run(identity, handle(enrolled, listening))
             except Exception as error:
                 if isinstance(error, REFUSALS):
                     self._on_refusal(reason_of(error), device)
@@ -189,23 +209,23 @@ class Gateway:
 
         return call
 
-    async def _attend(self, enrolled: EnrolledDevice, _: Any, context: Any) -> None:
+    async def _attend(self, enrolled: EnrolledDevice, context: Listening) -> None:
         await self._attending.attend(enrolled.device, context)
 
-    async def _download(self, enrolled: EnrolledDevice, request: bytes, context: Any) -> None:
-        await self._transfers.download(enrolled.device, request, context)
+    async def _download(self, enrolled: EnrolledDevice, context: Listening) -> None:
+        await self._transfers.download(enrolled.device, await context.only_message(), context)
 
-    async def _upload(self, enrolled: EnrolledDevice, _: Any, context: Any) -> None:
+    async def _upload(self, enrolled: EnrolledDevice, context: Listening) -> None:
         await self._transfers.upload(enrolled, context)
 
-    async def _fetch(self, enrolled: EnrolledDevice, request: bytes, _: Any) -> bytes:
-        return await self._transfers.fetch(enrolled.device, request)
+    async def _fetch(self, enrolled: EnrolledDevice, context: Listening) -> bytes:
+        return await self._transfers.fetch(enrolled.device, await context.only_message())
 
-    async def _deliver(self, enrolled: EnrolledDevice, request: bytes, _: Any) -> bytes:
-        return await self._transfers.deliver(enrolled, request)
+    async def _deliver(self, enrolled: EnrolledDevice, context: Listening) -> bytes:
+        return await self._transfers.deliver(enrolled, await context.only_message())
 
-    async def _renew(self, enrolled: EnrolledDevice, request: bytes, _: Any) -> bytes:
-        asked = decode(RenewalRequest, request).certificate_request
+    async def _renew(self, enrolled: EnrolledDevice, context: Listening) -> bytes:
+        asked = decode(RenewalRequest, await context.only_message()).certificate_request
         issue, lifetime = self._authority.issue_device, self._settings.certificate_lifetime
         certificate = await blocking(self._pool, issue, asked, enrolled.device, lifetime)
         log.info("renewed a certificate", extra={"device": enrolled.device})
@@ -221,6 +241,6 @@ class Gateway:
 
     async def _sweep_once(self) -> None:
         await blocking(self._pool, self._spool.forget, self._settings.keep_unfinished_seconds)
-        unwelcome = await blocking(self._pool, self._doorkeeper.no_longer_welcome, self._calls.identities())
+        unwelcome = await blocking(self._pool, self._doorkeeper.no_longer_welcome, self._calls.callers())
         for identity, refusal in unwelcome.items():
             self._calls.cut_off(identity, refusal)

@@ -43,6 +43,9 @@ class InvitationStore(Protocol):
     def add(self, invitation: StoredInvitation) -> None:
         """Keep a new invitation, durably."""
 
+    def find(self, secret_sha256: bytes) -> StoredInvitation | None:
+        """The invitation as it stands, None if there is no such one. Asked for every guess: a look-up by key."""
+
     def claim(self, secret_sha256: bytes, device: DeviceId, now: datetime) -> StoredInvitation | None:
         """Note `device` as the user of an invitation that is unused and not expired, in one step and durably.
 
@@ -62,24 +65,34 @@ class Invitations:
         self._store.add(StoredInvitation(_hashed(secret), self._clock() + lifetime))
         return Invitation(address, fingerprint, secret)
 
+    def check(self, secret: bytes, device: DeviceId) -> None:
+        """Raise `Refused` if `device` cannot come in by this invitation. It costs a look-up, and uses nothing up."""
+        stored = self._store.find(_hashed(secret))
+        is_free = stored is not None and stored.used_by is None and self._clock() < stored.expires_at
+        if not is_free:
+            _check_claimed(stored, device)
+
     def redeem(self, secret: bytes, device: DeviceId) -> None:
         """Let `device` in by this invitation, or raise `Refused` with the reason."""
-        now = self._clock()
-        stored = self._store.claim(_hashed(secret), device, now)
-        if stored is None:
-            raise Refused(ErrorCode.INVITATION_UNKNOWN, "this invitation was never given out; nobody was enrolled")
-        if stored.used_by == device:
-            return
-        if stored.used_by is not None:
-            raise Refused(
-                ErrorCode.INVITATION_USED,
-                "this invitation was used by another device; ask the operator for a new one; nobody was enrolled",
-            )
+        _check_claimed(self._store.claim(_hashed(secret), device, self._clock()), device)
+
+
+def _check_claimed(stored: StoredInvitation | None, device: DeviceId) -> None:
+    """Refuse an invitation that is not this device's, with the reason."""
+    if stored is None:
+        raise Refused(ErrorCode.INVITATION_UNKNOWN, "this invitation was never given out; nobody was enrolled")
+    if stored.used_by == device:
+        return
+    if stored.used_by is not None:
         raise Refused(
-            ErrorCode.INVITATION_EXPIRED,
-            f"this invitation expired on {stored.expires_at:%Y-%m-%d %H:%M} UTC; ask the operator for a new one; "
-            "nobody was enrolled",
+            ErrorCode.INVITATION_USED,
+            "this invitation was used by another device; ask the operator for a new one; nobody was enrolled",
         )
+    raise Refused(
+        ErrorCode.INVITATION_EXPIRED,
+        f"this invitation expired on {stored.expires_at:%Y-%m-%d %H:%M} UTC; ask the operator for a new one; "
+        "nobody was enrolled",
+    )
 
 
 def _hashed(secret: bytes) -> bytes:

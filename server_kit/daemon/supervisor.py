@@ -1,7 +1,8 @@
-"""The supervisor: starts coordinator, workers and observer, and starts again whoever dies. It keeps nothing itself.
+"""The supervisor: starts coordinator, workers and observer, and starts again whoever dies or hangs. It keeps nothing.
 
 It holds one end of a pipe; when it is gone, however it went, its children notice and end. So there is never a daemon
-without a supervisor, and `covey server run` goes on where the last one was.
+without a supervisor, and `covey server run` goes on where the last one was. A child that gives no sign of life is
+killed; its lease has a number, so whatever it had under way is refused when its successor has begun.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from server_kit.daemon.child import (
     read_again,
     worker_name,
 )
+from server_kit.daemon.heartbeat import Heartbeat, Ticks
 from server_kit.errors import StoreError
 from server_kit.metrics import Meter
 from server_kit.store.bell import Bell
@@ -55,6 +57,7 @@ class Managed:
     module: str
     arguments: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
+    heartbeat: Heartbeat | None = None
     started_at: float = 0.0
     starts: int = 0
     failures: int = 0
@@ -79,6 +82,7 @@ class Supervisor:
     signals: Signals = field(default_factory=Signals)
     children: dict[str, Managed] = field(default_factory=dict)
     exit_code: int = 0
+    _ticks: Ticks = field(default_factory=Ticks)
 
     def run(self) -> int:
         """Until a signal says stop; then 0, or 1 if the settings make no sense."""
@@ -100,6 +104,7 @@ class Supervisor:
 
     def _tick(self) -> None:
         self.meter.beat()
+        self._kill_the_hung()
         self._bury()
         self._match_workers()
         for child in self.children.values():
@@ -127,12 +132,29 @@ class Supervisor:
 
     def _start(self, child: Managed) -> None:
         reading, _ = self._lifeline
-        command = command_of(child.module, self.home.directory, reading, *child.arguments)
+        child.heartbeat = heartbeat = Heartbeat()
+        command = command_of(child.module, self.home.directory, reading, heartbeat.writing, *child.arguments)
         with not_before_heeded():
-            child.process = subprocess.Popen(command, pass_fds=(reading,), env=child_environment())
+            pipes = (reading, heartbeat.writing)
+            child.process = subprocess.Popen(command, pass_fds=pipes, env=child_environment())
+        heartbeat.handed_over()
         child.started_at = time.monotonic()
         child.starts += 1
         log.info("started a process", extra={"child": child.name, "pid": child.process.pid})
+
+    def _kill_the_hung(self) -> None:
+        """Stopped or stuck, a child would hold its lease and its port for ever."""
+        passed_seconds, patience_seconds = self._ticks.passed_seconds(), self.home.config.supervisor.hung_seconds
+        for child in self.children.values():
+            if child.process is None or child.heartbeat is None or child.process.poll() is not None:
+                continue
+            child.heartbeat.look(passed_seconds)
+            if child.heartbeat.has_stopped(patience_seconds):
+                silent = round(child.heartbeat.silent_seconds)
+                fields = {"child": child.name, "pid": child.process.pid, "seconds": silent}
+                log.error("a process hangs and is killed", extra=fields)
+                # Not SIGTERM: one that is stopped would never hear it.
+                child.process.kill()
 
     def _bury(self) -> None:
         """Note who has died, and plan their return."""
@@ -140,6 +162,9 @@ class Supervisor:
             if child.process is None or (code := child.process.poll()) is None:
                 continue
             child.process = None
+            if child.heartbeat is not None:
+                child.heartbeat.close()
+                child.heartbeat = None
             if time.monotonic() - child.started_at > _STEADY_SECONDS:
                 child.failures = 0
             if code == 0:

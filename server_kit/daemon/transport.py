@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -18,12 +20,35 @@ _HANDSHAKE_SECONDS = 10
 _KEEPALIVE_SECONDS = 60
 _LEAST_BETWEEN_PINGS_SECONDS = 5
 _CALLS_PER_CONNECTION = 16
+_OF_DESCRIPTORS = 0.8
+"""The share of the descriptors that this process may have which connections may take: files need some too."""
 
 
-def server_options() -> list[tuple[str, int]]:
+@dataclass(frozen=True)
+class ConnectionTerms:
+    """How many connections a port takes, and for how long each may stand."""
+
+    most: int
+    idle_seconds: float
+    """Without a call."""
+    age_seconds: float
+    grace_seconds: float
+    """For what is under way on a connection that has come of age."""
+
+    def in_all(self) -> int:
+        """As many as the settings say, and no more than the system has descriptors for."""
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return self.most if soft == resource.RLIM_INFINITY else min(self.most, int(soft * _OF_DESCRIPTORS))
+
+
+def server_options(terms: ConnectionTerms) -> list[tuple[str, int]]:
     """gRPC's own limits, so that a stranger can neither stall nor flood a port."""
     return [
         *MESSAGE_LIMITS,
+        ("grpc.max_allowed_incoming_connections", terms.in_all()),
+        ("grpc.max_connection_idle_ms", int(terms.idle_seconds * 1000)),
+        ("grpc.max_connection_age_ms", int(terms.age_seconds * 1000)),
+        ("grpc.max_connection_age_grace_ms", int(terms.grace_seconds * 1000)),
         # Two servers on one port would share its connections without a word.
         ("grpc.so_reuseport", 0),
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_SECONDS * 1000),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from server_kit.dashboard.access import Guard, make_token
+from server_kit.dashboard.access import Access, Guard
 from server_kit.dashboard.reading_only import ReadingOnly
 from server_kit.dashboard.routes import access_of, dashboard_routes
 from server_kit.dashboard.sight import Sight
 
-__all__ = ["Guard", "ReadingOnly", "Sight", "access_of", "dashboard_routes", "make_token"]
+__all__ = ["Access", "Guard", "ReadingOnly", "Sight", "access_of", "dashboard_routes"]

@@ -1,23 +1,23 @@
-"""Tells whoever starts the server where the dashboard is, and the token once."""
+"""Tells people where the dashboard is, and how they get in."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from server_kit.dashboard.access import SECRET, make_token
+from server_kit.daemon.dashboard_token import make_token, read_token
 
 if TYPE_CHECKING:
     from server_kit.daemon.federation_home import Home
 
 
 def announced(home: Home) -> str:
-    """One line. Where other machines reach the status port, a token is made, and shown in the line of that start."""
-    listen = home.config.listen
-    page = f"dashboard: {listen.dashboard}"
-    if listen.status_is_local:
-        return page
-    token = make_token(home.secrets)
-    if token is None:
-        return f"{page} (its token is in secrets/{SECRET})"
+    """One line for whoever starts the server, without the token: journals keep it. One is made if there is none."""
+    make_token(home.secrets)
+    return f"dashboard: {home.config.listen.dashboard} (open it with: covey server dashboard {home.directory.name})"
+
+
+def entrance(home: Home) -> str:
+    """The address that opens the dashboard in a browser, with the token in it."""
+    make_token(home.secrets)
     # What follows # stays in the browser: it is in no log of a proxy.
-    return f"{page}#token={token} (shown once; kept in secrets/{SECRET})"
+    return f"{home.config.listen.dashboard}#token={read_token(home.secrets)}"

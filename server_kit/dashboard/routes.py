@@ -11,8 +11,9 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from server_kit.daemon.dashboard_token import read_token
 from server_kit.dashboard import views
-from server_kit.dashboard.access import Access, read_token, refusal
+from server_kit.dashboard.access import Access, refusal
 from server_kit.dashboard.cohort_views import one_cohort, side_by_side
 from server_kit.dashboard.stream import Streams
 from server_kit.errors import SecretUnusable
@@ -93,9 +94,7 @@ def _session(access: Access) -> Callable[[Request], Response]:
     """A bearer's token becomes a cookie, because the stream of a browser can carry nothing else."""
 
     def answer(request: Request) -> Response:
-        if access.is_local(request.headers):
-            return Response(status_code=204, headers=_NO_STORE)
-        if not access.shows_token(request.headers):
+        if not access.allows(request.headers):
             return refusal()
         response = Response(status_code=204, headers=_NO_STORE)
         response.set_cookie(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
@@ -18,6 +18,7 @@ from server_kit.dashboard.views import overview
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
 
     from server_kit.dashboard.sight import Sight
     from server_kit.store.protocol import Happening
@@ -43,32 +44,34 @@ class Streams:
         if self._open >= MOST_STREAMS:
             told = {"error": f"{MOST_STREAMS} pages follow already; close one, or look again in a minute"}
             return JSONResponse(told, 503, {"Retry-After": "60"})
-        return StreamingResponse(
+        # Counted here, before anything is read: a stream that is only about to begin holds its place already.
+        self._open += 1
+        return _Counted(
             self._events(_last_seen(request)),
+            self._close,
             media_type="text/event-stream",
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
         )
 
+    def _close(self) -> None:
+        self._open -= 1
+
     async def _events(self, after: int | None) -> AsyncIterator[str]:
-        self._open += 1
-        try:
-            yield f"retry: {_RETRY_MILLISECONDS}\n\n"
-            last, silent_seconds = None, 0.0
-            while True:
-                now = await run_in_threadpool(overview, self._sight)
-                news = {name: value for name, value in now.items() if name not in _NOT_NEWS}
-                if news != last or silent_seconds >= BEAT_SECONDS:
-                    last, silent_seconds = news, 0.0
-                    yield event("standing", now)
-                after = now["read_to"] if after is None else after
-                if now["read_to"] > after:
-                    after, told = await run_in_threadpool(self._missed, after, now["read_to"])
-                    for text in told:
-                        yield text
-                await asyncio.sleep(LOOK_SECONDS)
-                silent_seconds += LOOK_SECONDS
-        finally:
-            self._open -= 1
+        yield f"retry: {_RETRY_MILLISECONDS}\n\n"
+        last, silent_seconds = None, 0.0
+        while True:
+            now = await run_in_threadpool(overview, self._sight)
+            news = {name: value for name, value in now.items() if name not in _NOT_NEWS}
+            if news != last or silent_seconds >= BEAT_SECONDS:
+                last, silent_seconds = news, 0.0
+                yield event("standing", now)
+            after = now["read_to"] if after is None else after
+            if now["read_to"] > after:
+                after, told = await run_in_threadpool(self._missed, after, now["read_to"])
+                for text in told:
+                    yield text
+            await asyncio.sleep(LOOK_SECONDS)
+            silent_seconds += LOOK_SECONDS
 
     def _missed(self, after: int, read_to: int) -> tuple[int, list[str]]:
         """What has happened since, as events, and up to where."""
@@ -78,6 +81,20 @@ class Streams:
         if not found:
             return after, []
         return found[-1].number, [event("happening", _told(each), each.number) for each in found]
+
+
+class _Counted(StreamingResponse):
+    """A stream that says when it is over, whether or not it had begun."""
+
+    def __init__(self, content: AsyncIterator[str], close: Callable[[], None], **more: Any) -> None:
+        super().__init__(content, **more)
+        self._close = close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._close()
 
 
 def event(kind: str, document: Any, number: int | None = None) -> str:

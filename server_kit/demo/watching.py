@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from server_kit.dashboard.announcing import entrance
 from server_kit.demo.progress import mean_for
 from server_kit.demo.terms import EPSILON
 
@@ -126,7 +127,7 @@ def clock(seconds: float) -> str:
 
 
 def _dashboard(progress: Progress) -> str:
-    return f"http://{progress.federation.home.config.listen.status}/"
+    return entrance(progress.federation.home)
 
 
 def _latest(progress: Progress) -> str:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from server_kit.daemon.child import read_again, run_child
+from server_kit.daemon.dashboard_token import make_token
 from server_kit.errors import InvalidSetting
 from server_kit.metrics import Meter
 from server_kit.observer.app import create_app
+from server_kit.observer.patience import PatientProtocol
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 def observe(child: Child) -> None:
     """Serve until SIGTERM; SIGHUP takes up another log level, if the settings make sense."""
     home, address = child.home, child.home.config.listen.status_address
+    make_token(home.secrets)
 
     def reload(_: int, __: FrameType | None) -> None:
         read_again(home)
@@ -37,7 +40,7 @@ def observe(child: Child) -> None:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=2,
-        limit_concurrency=64,
+        http=PatientProtocol,
     )
     with _listening(address) as door, Meter(child.name).publishing(home.run):
         uvicorn.Server(config).run(sockets=[door])

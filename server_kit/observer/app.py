@@ -1,7 +1,7 @@
 """The observer's pages: `/healthz`, `/readyz`, `/metrics` and the dashboard.
 
-On loopback there is no password, so a request under any other name than this machine's is refused: a page in
-somebody's browser could otherwise make it ask (DNS rebinding). From elsewhere a token is needed (`dashboard.access`).
+Everything but health asks for a token (`dashboard.access`), on loopback too. So a page in somebody's browser that makes
+it ask under a name of its own (DNS rebinding) reads nothing: it has neither token nor cookie.
 """
 
 from __future__ import annotations
@@ -9,16 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from server_kit.dashboard import Guard, ReadingOnly, Sight, access_of, dashboard_routes
-from server_kit.dashboard.access import LOCAL_NAMES
 from server_kit.observer.exposition import Exposed
 from server_kit.observer.health import Health, is_alive, is_ready
 from server_kit.observer.store_reader import StoreReader
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from server_kit.daemon.federation_home import Home
-    from server_kit.dashboard.access import Access
 
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 _NO_STORE = {"Cache-Control": "no-store"}
@@ -39,13 +36,19 @@ def create_app(home: Home, reader: StoreReader | None = None) -> Starlette:
     reader, access = reader or StoreReader(home), access_of(home)
 
     # Plain functions: they read files and a database, so Starlette runs them in threads.
-    def healthz(_: Request) -> Response:
-        return _answer(is_alive(read_snapshots(home.run), time.time()))
+    def answer(request: Request, health: Health) -> Response:
+        document: dict[str, Any] = {"ok": health.good}
+        if access.allows(request.headers):
+            document["faults"] = list(health.faults)
+        return JSONResponse(document, status_code=200 if health.good else 503, headers=_NO_STORE)
 
-    def readyz(_: Request) -> Response:
+    def healthz(request: Request) -> Response:
+        return answer(request, is_alive(read_snapshots(home.run), time.time()))
+
+    def readyz(request: Request) -> Response:
         facts = reader.facts()
         leases = None if facts is None else facts.leases
-        return _answer(is_ready(read_snapshots(home.run), leases, time.time()))
+        return answer(request, is_ready(read_snapshots(home.run), leases, time.time()))
 
     def metrics(_: Request) -> Response:
         exposed = Exposed(
@@ -64,19 +67,4 @@ def create_app(home: Home, reader: StoreReader | None = None) -> Starlette:
 
     own = [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
     routes = [*own, *dashboard_routes(Sight(home, reader), access)]
-    return Starlette(routes=routes, middleware=_middleware(home, access), lifespan=lifespan)
-
-
-def _answer(health: Health) -> JSONResponse:
-    document = {"ok": health.good, "faults": list(health.faults)}
-    return JSONResponse(document, status_code=200 if health.good else 503, headers=_NO_STORE)
-
-
-def _middleware(home: Home, access: Access) -> list[Middleware]:
-    listen = home.config.listen
-    names = [*LOCAL_NAMES, *listen.hosts] if listen.status_is_local else ["*"]
-    return [
-        Middleware(ReadingOnly),
-        Middleware(TrustedHostMiddleware, allowed_hosts=names, www_redirect=False),
-        Middleware(Guard, access),
-    ]
+    return Starlette(routes=routes, middleware=[Middleware(ReadingOnly), Middleware(Guard, access)], lifespan=lifespan)

@@ -30,6 +30,11 @@ class SqlInvitations:
         with self._database.writing() as session:
             session.replace(_TABLE, [row])
 
+    def find(self, secret_sha256: bytes) -> StoredInvitation | None:
+        with self._database.looking() as session:
+            row = session.one(_FIND, of_secret=secret_sha256)
+        return None if row is None else StoredInvitation(secret_sha256, datetime.fromisoformat(row[1]), row[2])
+
     def claim(self, secret_sha256: bytes, device: DeviceId, now: datetime) -> StoredInvitation | None:
         with self._database.writing() as session:
             row = session.one(_FIND, of_secret=secret_sha256)

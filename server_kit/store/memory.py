@@ -93,6 +93,9 @@ class MemoryInvitations:
         with self._mutex:
             self._stored[invitation.secret_sha256] = invitation
 
+    def find(self, secret_sha256: bytes) -> StoredInvitation | None:
+        return self._stored.get(secret_sha256)
+
     def claim(self, secret_sha256: bytes, device: DeviceId, now: datetime) -> StoredInvitation | None:
         with self._mutex:
             found = self._stored.get(secret_sha256)

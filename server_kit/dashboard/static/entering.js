@@ -1,4 +1,4 @@
-// From another machine: the token becomes a cookie. It comes in the address after #, which browsers do not send.
+// The token becomes a cookie. It comes in the address after #, which browsers do not send.
 
 import { h } from "./dom.js";
 
@@ -24,6 +24,6 @@ export function door() {
     else said.textContent = "This is not the token.";
   });
   return h("div", { class: "door" }, h("h1", {}, "A token is needed"),
-    h("p", {}, "From another machine the dashboard asks for a token. ", h("code", {}, "covey server run"),
-      " showed it once; it is kept in ", h("code", {}, "secrets/dashboard.token"), " in the federation's directory."), form);
+    h("p", {}, "On the server, ", h("code", {}, "covey server dashboard DIR"), " prints an address that lets you in. The token is in ",
+      h("code", {}, "secrets/dashboard.token"), " in the federation's directory."), form);
 }

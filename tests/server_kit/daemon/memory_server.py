@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -26,7 +27,7 @@ from privacy.keys import SigningKey
 from privacy.receipt_desk import MemoryShelf, ReceiptDesk
 from privacy.receipts import Receipt
 from server_kit.daemon.authority import Authority, ServerCertificate
-from server_kit.daemon.enrolment import EnrolmentDesk, EnrolmentServer
+from server_kit.daemon.enrolment import EnrolmentDesk, EnrolmentServer, EnrolmentSettings
 from server_kit.daemon.event_loop import EventLoop
 from server_kit.daemon.gateway import Gateway, GatewaySettings
 from server_kit.daemon.invitations import Invitations, StoredInvitation
@@ -60,6 +61,9 @@ class MemoryInvitations:
 
     def add(self, invitation: StoredInvitation) -> None:
         self.stored[invitation.secret_sha256] = invitation
+
+    def find(self, secret_sha256: bytes) -> StoredInvitation | None:
+        return self.stored.get(secret_sha256)
 
     def claim(self, secret_sha256: bytes, device: DeviceId, now: datetime) -> StoredInvitation | None:
         with self._mutex:
@@ -149,6 +153,7 @@ class MemoryServer:
         settings: GatewaySettings | None = None,
         authority: Authority | None = None,
         certificate: ServerCertificate | None = None,
+        strangers: EnrolmentSettings | None = None,
     ) -> None:
         self.authority = authority or Authority.create()
         self.certificate = certificate or self.authority.issue_server(HOSTS)
@@ -157,14 +162,18 @@ class MemoryServer:
         self.invitation_store = MemoryInvitations()
         self.invitations = Invitations(self.invitation_store)
         self.desk = MemoryDesk(ReceiptDesk(self.authority.server, self.key, MemoryShelf()), self.register)
+        self.refused: Counter[str] = Counter()
         self.loop = EventLoop()
         self._settings = settings
         self.spool = spool
         self.gateway = self._new_gateway()
         self.address = Address("127.0.0.1", self.gateway.start("127.0.0.1:0", self.certificate))
         enrolment = EnrolmentDesk(self.authority, self.invitations, self.register, self.key.public_key, self.address)
-        self.enrolment = EnrolmentServer(enrolment, self.loop)
+        self.enrolment = EnrolmentServer(enrolment, self.loop, strangers, self.count_refusal)
         self.enrolment_address = Address("127.0.0.1", self.enrolment.start("127.0.0.1:0", self.certificate))
+
+    def count_refusal(self, reason: str, _: DeviceId | None) -> None:
+        self.refused[reason] += 1
 
     def invitation(self) -> Invitation:
         return self.invitations.mint(self.enrolment_address, self.authority.fingerprint)
@@ -184,4 +193,12 @@ class MemoryServer:
         self.loop.close()
 
     def _new_gateway(self) -> Gateway:
-        return Gateway(self.desk, self.register, self.authority, Spool(self.spool), self.loop, settings=self._settings)
+        return Gateway(
+            self.desk,
+            self.register,
+            self.authority,
+            Spool(self.spool),
+            self.loop,
+            settings=self._settings,
+            on_refusal=self.count_refusal,
+        )

@@ -22,6 +22,7 @@ from server_kit.observer import create_app
 from server_kit.observer.store_reader import StoreReader
 from tests.architecture.repository import ROOT
 from tests.server_kit.dashboard.believable import believable, running
+from tests.server_kit.dashboard.entering import TokenShown
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -36,7 +37,7 @@ def home(tmp_path_factory) -> Iterator[Home]:
 @pytest.fixture
 def app(home):
     reader = StoreReader(home)
-    yield create_app(home, reader)
+    yield TokenShown(create_app(home, reader), home)
     reader.close()
 
 

@@ -1,16 +1,19 @@
-"""On this machine anyone may look; from elsewhere only who shows the token. Nobody can change anything."""
+"""Only who shows the token may look, wherever the request seems to come from. Nobody can change anything."""
 
 from __future__ import annotations
 
 import stat
+from typing import Any
 
 import pytest
+from starlette.datastructures import Headers
 
 from server_kit.config import ServerConfig
+from server_kit.daemon.dashboard_token import SECRET, make_token, read_token
 from server_kit.daemon.federation_home import Home
 from server_kit.daemon.secret_files import SecretFiles
-from server_kit.dashboard.access import SECRET, Access, make_token, read_token
-from server_kit.dashboard.announcing import announced
+from server_kit.dashboard.access import Access
+from server_kit.dashboard.announcing import announced, entrance
 from server_kit.errors import SecretUnusable
 from server_kit.observer import create_app
 from server_kit.observer.store_reader import StoreReader
@@ -28,7 +31,16 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 def far(tmp_path_factory):
     """A federation whose status port other machines reach, with its observer."""
     settings = "[listen]\nstatus = '0.0.0.0:8480'\nhosts = ['fl.example.com']\n"
-    home = Home.create(tmp_path_factory.mktemp("far") / "federation", settings)
+    return observer_of(Home.create(tmp_path_factory.mktemp("far") / "federation", settings))
+
+
+@pytest.fixture(scope="module")
+def near(tmp_path_factory):
+    """The same on loopback, as it is by default."""
+    return observer_of(Home.create(tmp_path_factory.mktemp("near") / "federation"))
+
+
+def observer_of(home: Home) -> Any:
     home.secrets.write(SECRET, TOKEN.encode() + b"\n")
     store = MemoryStore()
     return create_app(home, StoreReader(home, open_store=lambda: store))
@@ -82,34 +94,37 @@ class TestFromElsewhere:
 
 
 class TestOnThisMachine:
-    def test_no_token_is_asked_for(self, app):
-        assert ask(app, "/api/overview").status == 200
+    """Nothing that a caller can say of itself, or a proxy of it, stands in for the token."""
+
+    @pytest.mark.parametrize("path", GUARDED)
+    @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8480", "[::1]", "fl.example.com", ""])
+    def test_the_token_is_asked_for_here_too(self, near, path, host):
+        assert ask(near, path, host).status == 401
 
     @pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via", "X-Forwarded-Host"])
-    def test_what_a_proxy_passes_on_is_from_elsewhere(self, app, header):
-        assert ask(app, "/api/overview", headers={header: "203.0.113.7"}).status == 401
+    def test_no_header_makes_a_caller_local(self, near, header):
+        assert ask(near, "/api/overview", headers={header: "127.0.0.1"}).status == 401
 
-    def test_another_name_of_the_server_is_from_elsewhere(self):
-        listen = ServerConfig.of_text("[listen]\nhosts = ['fl.example.com']\n").listen
-        assert strangers_who_get_in(Access(listen, lambda: None)) == []
+    @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+    def test_health_says_yes_or_no_and_the_reasons_to_whom_they_concern(self, near, path):
+        assert ask(near, path).json() == {"ok": False}
+        assert ask(near, path, headers=BEARER).json()["faults"]
 
-    def test_an_access_that_looks_at_the_port_alone_is_caught(self):
-        class LooksAtThePortAlone(Access):
-            def is_local(self, headers):
-                return self.listen.status_is_local
+    def test_an_access_that_trusts_a_host_name_is_caught(self):
+        """The broken twin: what was shipped once."""
 
-        listen = ServerConfig.of_text("[listen]\nhosts = ['fl.example.com']\n").listen
-        assert len(strangers_who_get_in(LooksAtThePortAlone(listen, lambda: None))) == 3
+        class TrustsTheName(Access):
+            def allows(self, headers):
+                return headers.get("host", "").startswith(("localhost", "127.0.0.1")) or super().allows(headers)
+
+        listen = ServerConfig().listen
+        assert strangers_who_get_in(Access(listen, lambda: TOKEN)) == []
+        assert len(strangers_who_get_in(TrustsTheName(listen, lambda: TOKEN))) == 2
 
 
 def strangers_who_get_in(access: Access) -> list[dict[str, str]]:
-    from starlette.datastructures import Headers
-
-    strangers = [
-        {"host": "fl.example.com"},
-        {"host": "localhost", "x-forwarded-for": "203.0.113.7"},
-        {"host": "localhost.example.com"},
-    ]
+    """Requests as nginx and haproxy pass them on when nobody has told them to add anything."""
+    strangers = [{"host": "127.0.0.1:8480", "connection": "close"}, {"host": "localhost"}, {"host": "fl.example.com"}]
     return [each for each in strangers if access.allows(Headers(each))]
 
 
@@ -141,16 +156,18 @@ class TestTheToken:
         monkeypatch.setenv("COVEY_DASHBOARD_TOKEN", TOKEN)
         assert read_token(SecretFiles(tmp_path)) == TOKEN
 
-    def test_a_start_shows_it_once(self, tmp_path):
-        home = Home.create(tmp_path / "f", "[listen]\nstatus = '0.0.0.0:8480'\nhosts = ['fl.example.com']\n")
-        first, second = announced(home), announced(home)
+    @pytest.mark.parametrize("status", ["0.0.0.0:8480", "127.0.0.1:8480"])
+    def test_a_start_says_where_and_never_the_token(self, tmp_path, status):
+        home = Home.create(tmp_path / "f", f"[listen]\nstatus = '{status}'\nhosts = ['fl.example.com']\n")
+        home.secrets.path(SECRET).unlink()
+        told = announced(home)
         token = read_token(home.secrets)
-        assert token is not None
-        assert first.startswith(f"dashboard: http://fl.example.com:8480/#token={token} ")
-        assert token not in second
-        assert f"secrets/{SECRET}" in second
+        assert token is not None, "a federation of an older version gets one at its next start"
+        assert token not in told
+        assert told.endswith("/ (open it with: covey server dashboard f)")
+        assert entrance(home) == f"{home.config.listen.dashboard}#token={token}"
 
-    def test_on_loopback_there_is_none(self, tmp_path):
-        home = Home.create(tmp_path / "f")
-        assert announced(home) == "dashboard: http://127.0.0.1:8480/"
-        assert not home.secrets.path(SECRET).exists()
+    def test_every_federation_has_one_from_the_beginning(self, tmp_path):
+        first, second = (read_token(Home.create(tmp_path / name).secrets) for name in ("f", "g"))
+        assert first is not None
+        assert first != second

@@ -1,14 +1,15 @@
-"""The page follows the federation, says when it cannot, and opens to strangers only with the token."""
+"""The page follows the federation, says when it cannot, and opens only with the token."""
 
 from __future__ import annotations
 
 import pytest
 
+from server_kit.daemon.dashboard_token import read_token
 from server_kit.daemon.federation_home import Home
-from server_kit.dashboard.access import make_token
 from server_kit.store.protocol import Happening, TaskState
 from tests.server_kit.dashboard.believable import finish_round
 from tests.server_kit.dashboard.conftest import free_port, observed
+from tests.server_kit.dashboard.entering import entrance_to
 from tests.server_kit.store.deliveries import enrolled, update
 
 pytestmark = [pytest.mark.browser, pytest.mark.integration]
@@ -22,7 +23,7 @@ def page(browser):
 
 
 def test_a_finished_round_shows_without_a_reload(page, home, address):
-    page.goto(f"{address}/cohorts/0.1")
+    page.goto(entrance_to(f"{address}/cohorts/0.1", home))
     page.wait_for_selector("#line[data-state=live]", timeout=30_000)
     store = home.open_store()
     finish_round(store, "0.1", 201, 0.9876)
@@ -31,7 +32,7 @@ def test_a_finished_round_shows_without_a_reload(page, home, address):
 
 
 def test_an_arrival_shows_in_the_round_in_progress(page, home, address):
-    page.goto(f"{address}/cohorts/0.0.1")
+    page.goto(entrance_to(f"{address}/cohorts/0.0.1", home))
     page.wait_for_selector("td:has-text('3 of 5 needed')", timeout=30_000)
     store = home.open_store()
     task = next(each for each in store.tasks("0.0.1") if each.state is TaskState.OUT)
@@ -43,7 +44,7 @@ def test_an_arrival_shows_in_the_round_in_progress(page, home, address):
 
 
 def test_a_split_is_told_to_screen_readers(page, home, address):
-    page.goto(address)
+    page.goto(entrance_to(address, home))
     page.wait_for_selector("#line[data-state=live]", timeout=30_000)
     store = home.open_store()
     store.note(Happening("split", 1.0, "0.1", {"children": ["0.1.2", "0.1.3"], "why": "they differ"}))
@@ -54,7 +55,7 @@ def test_a_split_is_told_to_screen_readers(page, home, address):
 def test_a_lost_connection_says_so_and_is_found_again(page, tmp_path, pictures):
     home = Home.create(tmp_path / "f", f"[listen]\nstatus = '127.0.0.1:{free_port()}'\n")
     with observed(home) as (url, process):
-        page.goto(url)
+        page.goto(entrance_to(url, home))
         page.wait_for_selector("text=The server is not running", timeout=30_000)
         process.terminate()
         process.wait(30)
@@ -77,7 +78,8 @@ def test_a_lost_connection_says_so_and_is_found_again(page, tmp_path, pictures):
     ],
 )
 def test_an_empty_federation_says_what_is_missing(page, empty, pictures, path, says):
-    page.goto(empty + path)
+    url, home = empty
+    page.goto(entrance_to(url + path, home))
     page.wait_for_selector(f"main :text('{says}')", timeout=30_000)
     name = path.strip("/") or "federation"
     page.screenshot(path=pictures / f"dashboard-{name}-empty-light-wide.png", full_page=True)
@@ -86,17 +88,17 @@ def test_an_empty_federation_says_what_is_missing(page, empty, pictures, path, s
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory):
     settings = f"[listen]\nstatus = '127.0.0.1:{free_port()}'\n"
-    with observed(Home.create(tmp_path_factory.mktemp("empty") / "f", settings)) as (url, _):
-        yield url
+    home = Home.create(tmp_path_factory.mktemp("empty") / "f", settings)
+    with observed(home) as (url, _):
+        yield url, home
 
 
 @pytest.fixture(scope="module")
 def far(tmp_path_factory):
     """A federation whose status port is open to other machines, and its token."""
     home = Home.create(tmp_path_factory.mktemp("far") / "f", f"[listen]\nstatus = '0.0.0.0:{free_port()}'\n")
-    token = make_token(home.secrets)
     with observed(home) as (url, _):
-        yield url, token
+        yield url, read_token(home.secrets)
 
 
 def test_a_stranger_meets_a_door(page, far, pictures):

@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.server_kit.dashboard.entering import entrance_to
+
 pytestmark = [pytest.mark.browser, pytest.mark.integration]
 
 VIEWS = {
@@ -28,7 +30,7 @@ SHIFTED = """() => new Promise((done) => {
 
 
 @pytest.fixture
-def visit(browser, address):
+def visit(browser, home, address):
     """Opens a page; what its scripts complain about, and whom they ask, is kept."""
     contexts = []
 
@@ -41,7 +43,7 @@ def visit(browser, address):
         page.on("console", lambda message: page.complaints.append(message.text))
         page.on("pageerror", lambda error: page.complaints.append(str(error)))
         page.on("request", lambda request: page.asked.append(request.url))
-        page.goto(address + path)
+        page.goto(entrance_to(address + path, home))
         page.wait_for_selector("main h2", timeout=30_000)
         page.wait_for_selector("#line[data-state=live]", timeout=30_000)
         return page
@@ -135,9 +137,9 @@ def test_a_cohort_can_be_linked_to(visit):
     page.wait_for_selector("h1:has-text('Cohort 0.1')")
 
 
-def test_a_cohort_that_never_was_says_so(browser, address):
+def test_a_cohort_that_never_was_says_so(browser, home, address):
     page = browser.new_page()
-    page.goto(f"{address}/cohorts/7.7")
+    page.goto(entrance_to(f"{address}/cohorts/7.7", home))
     page.wait_for_selector("text=There is no cohort of this name")
     page.close()
 

@@ -68,8 +68,9 @@ def test_browsers_are_told_to_keep_to_this_server(app, path):
     assert {name.lower(): value for name, value in HEADERS.items()}.items() <= headers.items()
 
 
-def test_a_refused_host_is_told_so_too(app):
-    assert ask(app, "/", "evil.example.com").headers["content-security-policy"] == HEADERS["Content-Security-Policy"]
+def test_whoever_is_refused_is_told_so_too(app):
+    reply = ask(app.app, "/api/overview")
+    assert (reply.status, reply.headers["content-security-policy"]) == (401, HEADERS["Content-Security-Policy"])
 
 
 def test_no_script_or_style_is_in_the_page_or_from_elsewhere():

@@ -15,6 +15,7 @@ from server_kit.observer import create_app
 from server_kit.observer.store_reader import StoreReader
 from server_kit.store.memory import MemoryStore
 from server_kit.store.protocol import Happening
+from tests.server_kit.dashboard.entering import TokenShown
 from tests.server_kit.observer.asking import ask, scope_of
 
 
@@ -38,7 +39,7 @@ def store(monkeypatch):
 
 @pytest.fixture
 def followed(empty_home, store):
-    return create_app(empty_home, StoreReader(empty_home, open_store=lambda: store))
+    return TokenShown(create_app(empty_home, StoreReader(empty_home, open_store=lambda: store)), empty_home)
 
 
 def happen(store: MemoryStore, count: int) -> None:
@@ -119,6 +120,29 @@ def test_there_are_no_more_streams_than_the_server_can_hold(followed, monkeypatc
     monkeypatch.setattr(stream, "MOST_STREAMS", 0)
     reply = ask(followed, "/api/events")
     assert (reply.status, reply.headers["retry-after"]) == (503, "60")
+
+
+def test_a_stream_counts_from_its_first_byte_on(followed, monkeypatch):
+    """Many that begin in the same moment: none is let in on the ground that the others have not sent anything yet."""
+    monkeypatch.setattr(stream, "MOST_STREAMS", 3)
+
+    async def begun() -> list[int]:
+        statuses: list[int] = []
+
+        async def send(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+
+        async def receive() -> dict[str, Any]:
+            await asyncio.sleep(0.5)
+            return {"type": "http.disconnect"}
+
+        await asyncio.gather(
+            *(followed(scope_of("/api/events", {"host": "localhost"}), receive, send) for _ in range(10))
+        )
+        return statuses
+
+    assert sorted(asyncio.run(begun())) == [200] * 3 + [503] * 7
 
 
 def test_a_stream_that_ends_makes_room(followed, store, monkeypatch):

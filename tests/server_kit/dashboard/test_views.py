@@ -18,6 +18,7 @@ from server_kit.privacy_spend import SpendSpread
 from server_kit.store.memory import MemoryStore
 from server_kit.store.protocol import Happening
 from tests.server_kit.dashboard.believable import DEVICES, REASONS, ROUNDS
+from tests.server_kit.dashboard.entering import TokenShown
 from tests.server_kit.observer.asking import ask
 from tests.server_kit.store.deliveries import key_of
 
@@ -121,7 +122,7 @@ class TestPrivacy:
 class TestWithoutMuchToShow:
     def test_an_empty_federation_has_documents(self, tmp_path):
         home, store = Home.create(tmp_path / "f"), MemoryStore()
-        app = create_app(home, StoreReader(home, open_store=lambda: store))
+        app = TokenShown(create_app(home, StoreReader(home, open_store=lambda: store)), home)
         for path in ("/api/overview", "/api/tracks", "/api/devices", "/api/privacy", "/api/health"):
             assert ask(app, path).status == 200
         overview = ask(app, "/api/overview").json()
@@ -131,7 +132,7 @@ class TestWithoutMuchToShow:
         def broken() -> MemoryStore:
             raise StoreUnavailable("the disk said no; nothing was read")
 
-        app = create_app(home, StoreReader(home, open_store=broken))
+        app = TokenShown(create_app(home, StoreReader(home, open_store=broken)), home)
         assert ask(app, "/api/overview").json()["store_up"] is False
         assert ask(app, "/api/health").json()["ready"]["faults"] == ["the store cannot be read"]
         assert ask(app, "/api/devices").status == 404
