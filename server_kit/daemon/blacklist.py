@@ -1,4 +1,4 @@
-"""Devices that lie about what this server has told them: each lie is a strike, and enough of them cost some rounds.
+"""Devices that lie about what this server told them, or about their update: enough of these strikes cost some rounds.
 
 Strikes and bans are in the store before the device hears of them, so that a restart forgives nothing. A ban is counted
 in rounds and expires by itself.
@@ -15,12 +15,16 @@ from typing import TYPE_CHECKING
 from server_kit.store.protocol import Happening
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from device_sdk.wire.messages import DeviceId
     from server_kit.store.protocol import Store
 
 log = logging.getLogger("covey.server")
 
 FORGED = "forged affinity"
+TOO_LONG = "out of norm"
+"""An update that no honest device could have made. The gateway counts these, as it counts every refusal."""
 BANNED = "ban"
 """The kind of happening that tells of one."""
 
@@ -40,14 +44,15 @@ class Blacklist:
     def __init__(self, store: Store, leniency: Leniency | None = None) -> None:
         self.leniency = leniency or Leniency()
         self._store, self._mutex = store, threading.Lock()
-        self._strikes = Counter({each.device: each.refusals.get(FORGED, 0) for each in store.devices()})
+        self._strikes = Counter({each.device: _strikes(each.refusals) for each in store.devices()})
         told = store.happenings(kind=BANNED, limit=1 << 30)
         self._until: dict[DeviceId, int] = {each.facts["device"]: each.facts["until_round"] for each in told}
 
-    def strike(self, device: DeviceId, round_number: int, now_seconds: float) -> None:
+    def strike(self, device: DeviceId, round_number: int, now_seconds: float, reason: str = FORGED) -> None:
         """A device has lied in this round."""
         with self._mutex:
-            self._store.count_refusal(FORGED, device, now_seconds)
+            if reason == FORGED:
+                self._store.count_refusal(reason, device, now_seconds)
             self._strikes[device] += 1
             if self._strikes[device] % self.leniency.strikes:
                 return
@@ -60,3 +65,7 @@ class Blacklist:
     def is_banned(self, device: DeviceId, round_number: int) -> bool:
         """Whether a device must wait."""
         return round_number < self._until.get(device, 0)
+
+
+def _strikes(refusals: Mapping[str, int]) -> int:
+    return sum(refusals.get(reason, 0) for reason in (FORGED, TOO_LONG))
