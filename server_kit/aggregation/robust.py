@@ -150,13 +150,17 @@ class _Bounded:
     def __iter__(self) -> Iterator[Update]:
         if self._bound is None:
             self._bound = _median_length(self._updates)
+        factors = []
         for update in self._updates:
             factor = self._factor(update)
+            factors.append(factor)
             shortened = update if factor == 1 else replace(update, delta=update.delta * factor)
             # Not kept while the next is read.
             del update
             yield shortened
             del shortened
+        # Whoever reads parts next need not read all of them for it.
+        self._factors = factors
 
     @property
     def has_parts(self) -> bool:
