@@ -1,4 +1,4 @@
-"""The guard before a preset's rule: which one it is, what it does to a round, and that it reads no more than it must."""
+"""The guard before a preset's rule: which one it is, what it does to a round, and that it reads no more than needed."""
 
 from __future__ import annotations
 
@@ -192,7 +192,8 @@ def test_the_usual_length_is_that_of_a_task():
     from tests.server_kit.daemon.test_norms import task
 
     read = config(
-        '[federation]\npreset = "fedprox"\n[training]\nlearning_rate = 2.0\n[privacy]\nnoise_multiplier = "1.5"\nsampling_rate = "1/10"'
+        '[federation]\npreset = "fedprox"\n[training]\nlearning_rate = 2.0\n'
+        '[privacy]\nnoise_multiplier = "1.5"\nsampling_rate = "1/10"'
     )
     length = usual_length(read, read.federation.strategy("record"), 650)
     assert length == pytest.approx(norms.longest(task(proximal=1.0), 1))

@@ -1,6 +1,6 @@
-"""How much memory a worker takes for one model, run as a script: `DIRECTORY NUMBERS UPDATES AGGREGATOR`, the last as JSON.
+"""How much memory a worker takes for one model, run as a script: `DIRECTORY NUMBERS UPDATES AGGREGATOR`.
 
-Prints the peak above what the worker needs with its model in hand and nothing to do, in models.
+The aggregator is JSON. Prints the peak above what the worker needs with its model in hand and nothing to do, in models.
 """
 
 from __future__ import annotations
