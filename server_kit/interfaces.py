@@ -123,6 +123,28 @@ def summed(updates: Updates, share: Callable[[Announced], float]) -> Summed | No
     return None if add_up is None else add_up(share)
 
 
+class InParts(Updates, Protocol):
+    """Updates of which a few coordinates can be read without the rest, for rules that look across all devices."""
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether that is cheaper than to read them whole."""
+
+    def parts(self, start: int, stop: int) -> Iterator[torch.Tensor]:
+        """The coordinates from `start` to `stop` of each update, in the order of the updates."""
+
+
+def has_parts(updates: Updates) -> bool:
+    """Whether some coordinates of these can be read by themselves."""
+    return bool(getattr(updates, "has_parts", False))
+
+
+def in_parts(updates: Updates, start: int, stop: int) -> Iterator[torch.Tensor]:
+    """Some coordinates of each update, cut out of whole ones where they cannot be read by themselves."""
+    read: Callable[[int, int], Iterator[torch.Tensor]] | None = getattr(updates, "parts", None)
+    return (update.delta[start:stop] for update in updates) if read is None else read(start, stop)
+
+
 @dataclass(frozen=True)
 class RoundOutcome:
     """What became of a round: who was asked, who arrived in time, how long it took."""
@@ -290,6 +312,7 @@ class Aggregator(Protocol):
     """Folds one round of updates, or one late one, into the next model.
 
     One that reads the updates more than once may say so in a class variable `reads_again`; who makes them, keeps them.
+    One that wants a mean of them and nothing else says `of_a_mean`: it can be guarded (`aggregation.robust`).
     """
 
     def aggregate(self, model: torch.Tensor, updates: Updates, memory: Memory) -> torch.Tensor:

@@ -50,6 +50,7 @@ PARTS: Mapping[Any, Mapping[str, Callable[..., Any]]] = {
         "casa": aggregation.CasaDecay,
         "coordinate_median": aggregation.CoordinateMedian,
         "trimmed_mean": aggregation.TrimmedMean,
+        "guarded": aggregation.Guarded,
         "norm_bound": aggregation.NormBound,
     },
     Objective: {"plain": Plain, "proximal": Proximal, "sparse_masked": SparseMasked},

@@ -33,6 +33,8 @@ from server_kit.interfaces import (
     RoundOutcome,
     Update,
     Updates,
+    has_parts,
+    in_parts,
     summed,
 )
 
@@ -275,6 +277,8 @@ class Usable:
         self.refused: Counter[str] = Counter()
         self.losses: dict[DeviceId, float | None] = {}
         self.weights: dict[DeviceId, float] = {}
+        self._usable: list[bool] = []
+        """Of all updates in their order, as the last pass over them found."""
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -284,17 +288,31 @@ class Usable:
         self.refused.clear()
         self.losses.clear()
         self.weights.clear()
+        self._usable.clear()
         for update in self._updates:
+            self._usable.append(False)
             if update.delta.shape != self._shape:
                 self.refused["of another shape"] += 1
             elif not all(_is_finite(part) for part in blocks_of(update.delta)):
                 self.refused["not finite"] += 1
             else:
+                self._usable[-1] = True
                 self.losses[update.device] = update.loss
                 self.weights[update.device] = update.weight
                 yield update
             # It is not kept while the next is read.
             del update
+
+    @property
+    def has_parts(self) -> bool:
+        return has_parts(self._updates)
+
+    def parts(self, start: int, stop: int) -> Iterator[torch.Tensor]:
+        """Some coordinates of each usable update; all of them have been read once to know which those are."""
+        if len(self._usable) != len(self._updates):
+            len(self)
+        found = zip(in_parts(self._updates, start, stop), self._usable, strict=True)
+        return (part for part, is_usable in found if is_usable)
 
     def summed(self, share: Callable[[Announced], float]) -> Summed | None:
         """The same updates as a sum, where whoever makes them can add them up; see `SelfSumming`."""

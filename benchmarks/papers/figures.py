@@ -19,12 +19,12 @@ from server_kit.presets import table_of
 from server_kit.simulation.experiments.experiment import Experiment, Unit
 from server_kit.simulation.experiments.results_folder import Finished
 from server_kit.simulation.experiments.run_json import to_json
-from server_kit.simulation.experiments.summary import final_of, late_mean
+from server_kit.simulation.experiments.summary import LAST, estimate, final_of, late_mean
 from server_kit.simulation.metrics import final_accuracy, first_reaching
 
 RESULTS = Path(__file__).parent / "results"
 _HEAD = ("contender", "seed", "terms", "commit")
-_FIGURES = ("final", "best", "worst_tenth", "cohorts", "agreement", "epsilon")
+_FIGURES = ("final", "best", "worst_tenth", "cohorts", "agreement", "epsilon", "backdoor")
 _DIGITS = 6
 
 
@@ -41,6 +41,8 @@ class Figures:
     cohorts: float | None
     agreement: float | None
     epsilon: float | None
+    backdoor: float | None
+    """How often a backdoor's trigger does what it should, in the mean of the last ten evaluations."""
     seconds_to: Mapping[float, float]
     """Virtual seconds to each target that was reached."""
 
@@ -59,6 +61,7 @@ def figures_of(experiment: Experiment, finished: Finished) -> Figures:
         cohorts=float(len(last.cohorts)),
         agreement=last.agreement,
         epsilon=last.epsilon,
+        backdoor=None if (late := estimate(point.backdoor for point in run.points[-LAST:])) is None else late.mean,
         seconds_to={target: point.seconds for target, point in reached.items() if point is not None},
     )
 
@@ -109,7 +112,7 @@ def _shown(figure: float | None) -> str:
 
 
 def _read(row: Mapping[str, str]) -> Figures:
-    figures = {name: float(row[name]) if row[name] else None for name in _FIGURES}
+    figures = {name: float(row[name]) if row.get(name) else None for name in _FIGURES}
     times = {name: text for name, text in row.items() if name.startswith("seconds_to_") and text}
     return Figures(
         unit=Unit(row["contender"], int(row["seed"])),

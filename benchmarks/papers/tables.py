@@ -25,6 +25,7 @@ from server_kit.simulation.experiments.summary import Difference, Estimate, esti
 
 HERE = Path(__file__).parent
 NOTHING = "–"
+_CASE = ": "
 NOT_YET = "No seed is finished yet.\n"
 Runs = Mapping[str, Mapping[int, Figures]]
 """By contender and seed."""
@@ -70,6 +71,8 @@ def by_contender(experiment: Experiment, finished: Mapping[Unit, Figures]) -> Ru
 
 
 def _contenders(experiment: Experiment, runs: Runs) -> str:
+    if all(_CASE in contender for contender in runs):
+        return _by_case(runs)
     name, targets = Path(experiment.file.name).stem, experiment.repeats.targets
     columns: dict[str, list[str]] = {}
 
@@ -93,6 +96,21 @@ def _contenders(experiment: Experiment, runs: Runs) -> str:
         show("ε spent", _most_spent)
     rows = [[contender, *cells] for contender, *cells in zip(runs, *columns.values(), strict=True)]
     return _markdown(["", *columns], rows)
+
+
+def _by_case(runs: Runs) -> str:
+    """Contenders called `WAY: CASE`, a row for each case: accuracy and, after a backdoor, how often it works."""
+    ways = list(dict.fromkeys(contender.partition(_CASE)[0] for contender in runs))
+    cases = list(dict.fromkeys(contender.partition(_CASE)[2] for contender in runs))
+    found = [[list(runs.get(f"{way}{_CASE}{case}", {}).values()) for way in ways] for case in cases]
+    rows = [[case, *map(_accuracy_and_backdoor, cells)] for case, cells in zip(cases, found, strict=True)]
+    return _markdown(["", *ways], rows)
+
+
+def _accuracy_and_backdoor(found: list[Figures]) -> str:
+    accuracy = _percent(estimate(each.final for each in found))
+    backdoor = estimate(each.backdoor for each in found)
+    return accuracy if backdoor is None else f"{accuracy}; {100 * backdoor.mean:.0f}"
 
 
 def _claims(claims: list[Claim], runs: Runs) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -20,6 +20,7 @@ class FedBuff:
     Deltas are applied, not stale weights, and the sum is divided by K once.
     """
 
+    of_a_mean: ClassVar[bool] = True
     learning_rate: float = 1.0
     momentum: float = 0.0
     most_staleness: int | None = None
@@ -29,11 +30,11 @@ class FedBuff:
         buffered = 0
         for update in updates:
             buffered += 1
-            if self.most_staleness is not None and update.staleness > self.most_staleness:
+            if not (discount := self.discount(update.staleness)):
                 continue
             if total is None:
                 total = torch.zeros_like(update.delta, dtype=torch.float64)
-            add_to(total, update.delta, (1 + update.staleness) ** -0.5)
+            add_to(total, update.delta, discount)
             del update
         if total is None:
             return model.clone()
@@ -41,3 +42,8 @@ class FedBuff:
         if self.momentum:
             step = memory["velocity"] = self.momentum * memory.get("velocity", torch.zeros_like(step)) + step
         return moved(model, self.learning_rate * step)
+
+    def discount(self, staleness: int) -> float:
+        """How much an update counts that is so late; 0 for one that is too late."""
+        too_late = self.most_staleness is not None and staleness > self.most_staleness
+        return 0.0 if too_late else float((1 + staleness) ** -0.5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from server_kit.aggregation.streaming import moved, weighted_mean
 
@@ -21,6 +21,7 @@ class FedAvg:
     updates arrive with weight 1 and `weighted` changes nothing for them.
     """
 
+    of_a_mean: ClassVar[bool] = True
     weighted: bool = True
 
     def aggregate(self, model: torch.Tensor, updates: Updates, memory: Memory) -> torch.Tensor:

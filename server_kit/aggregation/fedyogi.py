@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 class FedYogi:
     """m ← β₁m + (1−β₁)Δ̄;  v ← v − (1−β₂)Δ̄² sign(v − Δ̄²);  w ← w + η·m/(√v + τ). No bias correction."""
 
+    of_a_mean: ClassVar[bool] = True
     learning_rate: float = 1e-2
     beta1: float = 0.9
     beta2: float = 0.99

@@ -7,9 +7,19 @@ from server_kit.config.policy import Allowance, Policy, check_policy
 from server_kit.config.privacy_terms import HistogramTerms, Privacy
 from server_kit.config.reloading import Reload, reloadable
 from server_kit.config.server_config import FILE_NAME, ServerConfig
-from server_kit.config.tables import Evaluation, FederationSettings, Guards, Log, LogFormat, StoreSettings, Training
+from server_kit.config.tables import (
+    Aggregation,
+    Evaluation,
+    FederationSettings,
+    Guards,
+    Log,
+    LogFormat,
+    StoreSettings,
+    Training,
+)
 
 __all__ = [
+    "Aggregation",
     "Allowance",
     "Evaluation",
     "FILE_NAME",

@@ -114,6 +114,10 @@ class Privacy:
         except InvalidTerms as error:
             raise InvalidSetting(str(error)) from error
 
+    def grid_step(self, training: Training) -> float:
+        """The width of the grid that updates are rounded to."""
+        return self._update(training).step
+
     def histogram_cost(self) -> PrivacyCost:
         """What the histogram costs a device."""
         return LabelHistogram(self.histogram.labels, self.histogram.epsilon, self._relation).cost

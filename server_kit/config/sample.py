@@ -66,6 +66,17 @@ _SAMPLE = """\
 # delta = 1e-6
 # pure_epsilon = "none"
 
+[aggregation]
+# What keeps a few dishonest devices from carrying a model away. "trimmed_mean": in each coordinate the `trim` largest
+# and smallest values are left out; "coordinate_median": all but the middle; "norm_bound": updates are only shortened to
+# what an honest device could send; "none". "auto": a trimmed mean where the preset takes a mean of three updates or
+# more, else a norm bound. `covey server check` says which it is.
+# guard = "auto"
+# trim = 0.25
+# Updates that are longer than clipping and noise explain are refused. With level "record" that depends on how many
+# records a device has: up to so many times those that sampling_rate was made for (expected_batch_size/sampling_rate).
+# most_records = 4.0
+
 [listen]
 {listen}
 # What invitations say, where it differs: behind a balancer or a translated address.

@@ -17,7 +17,16 @@ from server_kit.config.listening import Listen
 from server_kit.config.policy import Policy
 from server_kit.config.privacy_terms import Privacy
 from server_kit.config.strangers import Enrolment
-from server_kit.config.tables import Evaluation, FederationSettings, Guards, Log, StoreSettings, Supervision, Training
+from server_kit.config.tables import (
+    Aggregation,
+    Evaluation,
+    FederationSettings,
+    Guards,
+    Log,
+    StoreSettings,
+    Supervision,
+    Training,
+)
 from server_kit.errors import InvalidSetting
 from server_kit.places import Place
 from server_kit.reading import Reader
@@ -33,6 +42,7 @@ class ServerConfig:
     training: Training = field(default_factory=Training)
     privacy: Privacy = field(default_factory=Privacy)
     policy: Policy = field(default_factory=Policy)
+    aggregation: Aggregation = field(default_factory=Aggregation)
     listen: Listen = field(default_factory=Listen)
     store: StoreSettings = field(default_factory=StoreSettings)
     guards: Guards = field(default_factory=Guards)

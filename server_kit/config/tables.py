@@ -108,6 +108,23 @@ class Training:
 
 
 @dataclass(frozen=True)
+class Aggregation:
+    """[aggregation]: what keeps a few dishonest devices from carrying a model away."""
+
+    guard: Literal["auto", "trimmed_mean", "coordinate_median", "norm_bound", "none"] = "auto"
+    """What stands before the preset's own rule; see `server_kit.guarding`."""
+    trim: float = 0.25
+    """With "trimmed_mean", the share of values that is left out at either end of each coordinate."""
+    most_records: float = 4.0
+    """Level "record": how many times the records that `sampling_rate` was made for a device may hold; what is longer
+    than the update of such a device is refused."""
+
+    def __post_init__(self) -> None:
+        require(0 <= self.trim < 0.5, f"trim must be at least 0 and below 0.5, got {self.trim}")
+        require(1 <= self.most_records < math.inf, f"most_records must be 1 or more, got {self.most_records}")
+
+
+@dataclass(frozen=True)
 class StoreSettings:
     """[store]: where the server keeps what it must not forget."""
 

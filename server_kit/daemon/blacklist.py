@@ -1,4 +1,4 @@
-"""Devices that lie: about what this server has told them, what a release cost, what a summary says.
+"""Devices that lie: about what this server has told them, what a release cost, what a summary or an update says.
 
 Each lie is a strike, and enough of them cost some rounds.
 
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("covey.server")
 
 FORGED = "forged affinity"
-LIES = frozenset({FORGED, FALSE_COST, IMPLAUSIBLE})
+TOO_LONG = "out of norm"
+"""An update that no honest device could have made."""
+LIES = frozenset({FORGED, FALSE_COST, IMPLAUSIBLE, TOO_LONG})
 """What no honest device does; each is counted with the device under this name."""
 BANNED = "ban"
 """The kind of happening that tells of one."""

@@ -9,11 +9,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from device_sdk.wire.invitation import Address
+from server_kit.aggregation import Guarded
 from server_kit.config.policy import check_policy
 from server_kit.daemon.check import Check, Found, Verdict
 from server_kit.daemon.check_line import check_line
 from server_kit.daemon.evaluating import check_evaluation
 from server_kit.daemon.server_certificate import authority_begins_at, authority_expires_at, expires_at
+from server_kit.guarding import guard_of, usual_length
 from server_kit.models import initial_model
 
 if TYPE_CHECKING:
@@ -129,6 +131,25 @@ def check_strategy(home: Home) -> Found:
     yield (Verdict.OK if allowance.rounds >= _FEW_ROUNDS else Verdict.WARN), f"{may} within {promise}"
 
 
+def check_guard(home: Home) -> Found:
+    """What keeps a few dishonest devices from carrying a model away, and how many are a few."""
+    config, settings = home.config, home.config.federation
+    strategy = settings.strategy(config.privacy.level)
+    guard = guard_of(config.aggregation, strategy, settings.participants)
+    if guard == "none":
+        yield Verdict.WARN, "[aggregation] guard is 'none': one dishonest device can replace a model"
+        return
+    size = initial_model(settings.model, settings.seed, home.directory).layout.size
+    limit = f"no update counts with more than a length of {usual_length(config, strategy, size):.3g}"
+    if guard == "norm_bound":
+        yield Verdict.WARN, f"{limit}; within it one dishonest device of few can still steer a model"
+        return
+    folded = settings.participants if strategy.buffer is None else strategy.buffer
+    cut = Guarded(strategy.aggregator, guard, config.aggregation.trim).cut(folded)
+    left_out = f"of {folded} updates the {cut} largest and smallest values of each weight are left out ({guard})"
+    yield Verdict.OK, f"{left_out}, of a smaller cohort's fewer; {limit}"
+
+
 def check_store(home: Home) -> Found:
     """The database can be opened and read, and is of this version."""
     store = home.open_store()
@@ -162,6 +183,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("model", check_model),
     ("validation", check_validation),
     ("policy", check_strategy),
+    ("guard", check_guard),
     ("database", check_store),
     ("database line", check_line),
     ("blobs", check_blobs),

@@ -84,6 +84,7 @@ class Wiring:
             on_silence=self.questions.settled,
             leniency=config.guards.leniency(),
             promise=self.promise,
+            most_records=config.aggregation.most_records,
         )
         self.refusals = RefusalCounts(store)
         settings = config.guards.gateway()

@@ -33,7 +33,7 @@ from device_sdk.wire.task_terms import mechanism_of
 from privacy.receipt_desk import MemoryShelf, ReceiptDesk
 from server_kit.cohort_tree import lineage
 from server_kit.daemon import norms
-from server_kit.daemon.blacklist import LIES, Blacklist
+from server_kit.daemon.blacklist import LIES, TOO_LONG, Blacklist
 from server_kit.daemon.group_commit import GroupCommit
 from server_kit.daemon.intake_checks import check_receipt
 from server_kit.daemon.presence import Presence
@@ -121,6 +121,7 @@ class LiveDesk:
         on_silence: Callable[[DeviceId, str], None] = lambda _, __: None,
         leniency: Leniency | None = None,
         promise: Promise | None = None,
+        most_records: float = norms.MOST_RECORDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.presence = Presence()
@@ -134,6 +135,7 @@ class LiveDesk:
         self._newest: dict[bytes, Receipt] = {}
         self.blacklist = Blacklist(store, leniency)
         self._promise = promise
+        self._most_records = most_records
         self._commit = GroupCommit(store, clock, self._kept, self._can_wait)
         self._mutex = threading.Lock()
         self._out: dict[DeviceId, TaskRecord] = {}
@@ -265,7 +267,7 @@ class LiveDesk:
         receipt = receipt_in(header.receipt)
         with self._counting_lies(device):
             if isinstance(header, UpdateHeader):
-                self._check_length(self._task_of(device, header), header.encoding, parcel)
+                self._check_length(device, self._task_of(device, header), header.encoding, parcel)
             else:
                 self.checks.content(device, header, parcel.read())
         shelf = _Checking(self)
@@ -434,13 +436,20 @@ class LiveDesk:
         read = self._read.get(device)
         return read if read is not None and read.task == record.task else _task_in(record.message)
 
-    def _check_length(self, task: Task, encoding: GridEncoding, parcel: Parcel) -> None:
-        if norms.length(task, encoding, _pieces(parcel, encoding.width_bytes)) > norms.longest(task):
-            raise Misconduct(
-                "out of norm",
-                ErrorCode.MALFORMED,
-                "this update is longer than its task's clipping and noise allow; it was not taken",
-            )
+    def _check_length(self, device: DeviceId, task: Task, encoding: GridEncoding, parcel: Parcel) -> None:
+        length = norms.length(task, encoding, _pieces(parcel, encoding.width_bytes))
+        if length <= norms.longest(task, self._most_records):
+            return
+        self._declined[device] = self._clock() + _PAUSE_SECONDS
+        record = self._out.get(device)
+        if record is not None and record.task == task.task:
+            # Its round does not wait for another try.
+            self._end(record, TaskState.LOST)
+        raise Misconduct(
+            TOO_LONG,
+            ErrorCode.MALFORMED,
+            "this update is longer than its task's clipping and noise allow; it was not taken",
+        )
 
 
 @lru_cache(maxsize=64)  # asked for when an update is announced and when it has come

@@ -1,4 +1,4 @@
-"""How long an update can be: what clipping and noise explain. Longer ones were not made by the task's mechanism."""
+"""How long an update may be: what the task's clipping and noise explain. Longer ones were not made by its mechanism."""
 
 from __future__ import annotations
 
@@ -12,39 +12,41 @@ import numpy as np
 from device_sdk.wire.messages import RecordLevelTerms
 from device_sdk.wire.task_terms import mechanism_of
 from privacy.packing import unpack_array
+from server_kit.honest_lengths import Descent, Noised, device_level, record_level
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from device_sdk.wire.messages import GridEncoding, LocalObjective, PrivacyTerms, Task, TensorSpec
+    from device_sdk.wire.messages import GridEncoding, LocalObjective, PrivacyTerms, Task
 
-_MORE_RECORDS = 10
-"""How many times more records a device may hold than the sampling rate was made for."""
-_DEVIATIONS = 10
-"""Beyond √d, in which the length of d noised coordinates may lie; more happens to nobody."""
+MOST_RECORDS = 4.0
+"""How many times the records that the sampling rate was made for a device may hold, unless an operator says more."""
 
 
-def longest(task: Task) -> float:
-    """The length that an honest update does not exceed.
+def longest(task: Task, most_records: float = MOST_RECORDS) -> float:
+    """The length that an honest update does not exceed, but for a chance of one in a thousand million.
 
-    Noise of deviation s on d coordinates is about s·√d long. A round of DP-SGD adds up its steps, and in each of them
-    at most all of a device's records are clipped and summed: as many as the sampling rate was made for, or some more.
+    How many records a device holds is its secret, so level "record" reckons with devices that hold more than usual.
     """
-    return _longest(task.model.tensors, task.objective, task.privacy, mechanism_of(task).step)
+    mechanism = mechanism_of(task)
+    return _longest(mechanism.size, mechanism.step, task.objective, task.privacy, most_records)
 
 
 @lru_cache(maxsize=16)  # the same for all tasks of many rounds
-def _longest(tensors: tuple[TensorSpec, ...], objective: LocalObjective, terms: PrivacyTerms, step: float) -> float:
-    size = sum(math.prod(spec.shape) for spec in tensors)
+def _longest(size: int, grid_step: float, objective: LocalObjective, terms: PrivacyTerms, most_records: float) -> float:
     clip, noise = float(Fraction(terms.clip_norm)), float(Fraction(terms.noise_multiplier))
-    spread = noise * clip * (math.sqrt(size) + _DEVIATIONS)
-    rounding = step * math.sqrt(size)
+    noised = Noised(size, clip, noise, grid_step)
     if not isinstance(terms, RecordLevelTerms):
-        return clip + spread + rounding
-    batch = float(Fraction(terms.expected_batch_size))
-    records = _MORE_RECORDS * batch / float(Fraction(terms.sampling_rate))
-    reach = objective.learning_rate / (1 - objective.momentum) * (objective.steps or 0)
-    return reach * (records * clip + spread) / batch + rounding
+        return device_level(noised)
+    descent = Descent(
+        objective.steps or 0,
+        float(Fraction(terms.expected_batch_size)),
+        float(Fraction(terms.sampling_rate)),
+        objective.learning_rate,
+        objective.momentum,
+        objective.proximal,
+    )
+    return record_level(noised, descent, most_records)
 
 
 def length(task: Task, encoding: GridEncoding, pieces: Iterable[bytes]) -> float:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from server_kit.daemon.wanted import WantedSummaries
 from server_kit.federation_state import Plan
+from server_kit.guarding import guarded
 from server_kit.local_task import LocalTask
 from server_kit.models import initial_model
 
@@ -27,8 +28,9 @@ def plan_of(home: Home) -> Plan:
         seed = federation.seed + _ANOTHER_START * number
         return initial_model(federation.model, seed, home.directory).weights.to(compute)
 
+    layout = initial_model(federation.model, federation.seed, home.directory).layout
     return Plan(
-        strategy=federation.strategy(home.config.privacy.level),
+        strategy=guarded(federation.strategy(home.config.privacy.level), home.config, layout.size),
         task=LocalTask(
             training.learning_rate,
             training.batch_size,
@@ -36,7 +38,7 @@ def plan_of(home: Home) -> Plan:
             steps=training.steps,
             momentum=training.momentum,
         ),
-        layout=initial_model(federation.model, federation.seed, home.directory).layout,
+        layout=layout,
         participants=federation.participants,
         fresh_model=fresh_model,
         seed=federation.seed,

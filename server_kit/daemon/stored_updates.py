@@ -60,6 +60,12 @@ class StoredUpdates:
             mask=self._mask(task),
         )
 
+    def part(self, ticket: Ticket, start: int, stop: int) -> torch.Tensor:
+        """Some coordinates of an update; the rest of it is not opened."""
+        record = self.tasks[ticket]
+        task, payload = decode(Task, record.message), self.store.payload(record.task)
+        return decoded_part(task, payload, self.layout, start, stop)
+
     def _base(self, task: Task) -> torch.Tensor | None:
         content = self.models.find(task.model.blob.sha256)
         if content is None:
@@ -84,6 +90,13 @@ class _Reading:
 
     def __iter__(self) -> Iterator[Update]:
         return map(self.shelf.update, self.tickets)
+
+    @property
+    def has_parts(self) -> bool:
+        return True
+
+    def parts(self, start: int, stop: int) -> Iterator[torch.Tensor]:
+        return (self.shelf.part(ticket, start, stop) for ticket in self.tickets)
 
 
 class UnreadableUpdate(ServerError):
@@ -120,6 +133,20 @@ def decoded(task: Task, payload: Payload, layout: Layout) -> torch.Tensor:
         _put(flat, places, position, (values * step).astype(np.float32))
         position += len(values)
     return torch.from_numpy(flat)
+
+
+def decoded_part(task: Task, payload: Payload, layout: Layout, start: int, stop: int) -> torch.Tensor:
+    """The coordinates from `start` to `stop` of what `decoded` gives."""
+    step, width = mechanism_of(task).step, payload.size_bytes // max(1, layout.size)
+    part, begin = np.empty(stop - start, dtype=np.float32), 0
+    for name in sorted(layout.places):
+        first, last, _ = layout.places[name]
+        low, high = max(first, start), min(last, stop)
+        if low < high:
+            content = payload.part((begin + low - first) * width, (begin + high - first) * width)
+            part[low - start : high - start] = unpack_array(content, high - low, width) * step
+        begin += last - first
+    return torch.from_numpy(part)
 
 
 def _integers(payload: Payload, count: int) -> Iterator[np.ndarray[tuple[int], np.dtype[np.int64]]]:

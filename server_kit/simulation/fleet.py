@@ -34,6 +34,7 @@ from server_kit.interfaces import (
     Updates,
 )
 from server_kit.round import Ticket
+from server_kit.simulation.attacks import kept_within
 from server_kit.simulation.chance import uniforms
 from server_kit.simulation.local_training import AS_TOLD, Expected, Key, LocalTraining, kept, key_of
 from server_kit.simulation.telling import BYTES, Telling
@@ -339,6 +340,13 @@ class _Answers:
         return summed
 
     def __iter__(self) -> Iterator[Update]:
+        population = self.fleet.population
+        if population.attack is None or population.attack.within is None:
+            return self._each()
+        self.fleet.reads_again = True
+        return kept_within(self._each, population.liars, population.attack.within)
+
+    def _each(self) -> Iterator[Update]:
         self.fleet.reads_again |= self._was_read
         self._was_read = True
         size = self.due[0].order.model.numel() * BYTES * (3 if self.due[0].order.task.halves else 1)

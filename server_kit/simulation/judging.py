@@ -59,6 +59,7 @@ class Judge:
             self._cohorts(federation, homes, accuracies),
             self._agreement(federation, joined, homes, fleet.round),
             fleet.epsilon(),
+            self._backdoor(federation, joined, homes, fleet.round),
         )
 
     def everyone(
@@ -92,6 +93,17 @@ class Judge:
             return self._fine_tuned(models, devices, places, round_number)
         data = self.population.device_data("test", round_number)
         return self.trainer.evaluate(models, data, devices, model_of=places).accuracies.double().numpy()
+
+    def _backdoor(
+        self, federation: Federation, devices: Sequence[DeviceId], homes: Sequence[CohortId], round_number: int
+    ) -> float | None:
+        """How often a trigger does what it should, over all records that can show it."""
+        data = self.population.backdoor_data(round_number)
+        if data is None or not devices:
+            return None
+        leaves = sorted(set(homes))
+        models = torch.stack([federation.model(leaf) for leaf in leaves])
+        return self.trainer.evaluate(models, data, devices, model_of=[leaves.index(home) for home in homes]).accuracy
 
     def _fine_tuned(
         self, models: torch.Tensor, devices: Sequence[DeviceId], places: Sequence[int], round_number: int

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from server_kit.round import Ticket
     from server_kit.simulation.population import Population
     from server_kit.simulation.privacy_terms import SpendingPlan
-    from server_kit.simulation.training import Trainer
+    from server_kit.simulation.training import DeviceData, Trainer
 
 _TOGETHER = 64  # devices whose halves are held until their updates are there
 _HARDLY = 1e-4  # a learning rate at which a model stays where it is
@@ -75,7 +75,11 @@ class LocalTraining:
 
     @property
     def sees_each(self) -> bool:
-        """Whether every update must be written down, for the noise that it gets as a whole."""
+        """Whether every update must be written down, for the noise that it gets as a whole or for what liars send."""
+        return self._noises_whole or bool(self.population.liars)
+
+    @property
+    def _noises_whole(self) -> bool:
         return self.privacy is not None and self.privacy.terms.unit == "device"
 
     def summed(self, work: Sequence[Expected], shares: Sequence[float]) -> tuple[torch.Tensor, Sequence[Outcome]]:
@@ -98,11 +102,13 @@ class LocalTraining:
     def _alike(self, work: Sequence[Expected]) -> Iterable[list[int]]:
         """Places of answers that can be worked out together."""
         groups: dict[tuple[object, ...], list[int]] = {}
-        known: dict[tuple[int, int], list[int]] = {}
+        known: dict[tuple[int, int, bool], list[int]] = {}
+        liars = self.population.liars
         for place, one in enumerate(work):
-            same = (id(one.order.task), one.round)
+            lies = one.order.device in liars
+            same = (id(one.order.task), one.round, lies)
             if same not in known:
-                likeness = (self.population.stages.stage(one.round), *_likeness(one.order.task))
+                likeness = (self.population.stages.stage(one.round), lies, *_likeness(one.order.task))
                 known[same] = groups.setdefault(likeness, [])
             known[same].append(place)
         return groups.values()
@@ -112,7 +118,8 @@ class LocalTraining:
 
     def _train_alike(self, work: Sequence[Expected], task: LocalTask) -> Iterator[tuple[int, Update]]:
         """Devices with the same task, whatever models they start from."""
-        task = self._private(task)
+        if work[0].order.device not in self.population.liars:
+            task = self._private(task)
         if not task.halves:
             yield from self._train_together(work, task)
             return
@@ -135,7 +142,7 @@ class LocalTraining:
         at = {key: number for number, key in enumerate(models)}
         return {
             "starts": torch.stack(list(models.values())) if len(models) > 1 else work[0].order.model.unsqueeze(0),
-            "data": self.population.device_data("train", work[0].round),
+            "data": self._records(work[0]),
             "devices": [one.order.device for one in work],
             "task": task,
             "seed": self.seed,
@@ -143,6 +150,10 @@ class LocalTraining:
             "start_of": [at[id(one.order.model)] for one in work],
             "with_start_losses": self.reports_loss,
         }
+
+    def _records(self, one: Expected) -> DeviceData:
+        poisoned = self.population.poisoned_data(one.round) if one.order.device in self.population.liars else None
+        return self.population.device_data("train", one.round) if poisoned is None else poisoned
 
     def weight(self, device: DeviceId) -> float:
         """How much an update counts: the number of records is private."""
@@ -160,7 +171,10 @@ class LocalTraining:
         loss: float | None,
     ) -> Update:
         order, weight = one.order, self.weight(one.order.device)
-        if self.privacy is not None and self.sees_each:
+        attack = self.population.attack
+        if attack is not None and order.device in self.population.liars:
+            delta = attack.sent(delta, order.model, self.trainer.spec.layout)
+        elif self.privacy is not None and self._noises_whole:
             delta = noised_as_a_whole(delta, self.privacy, f"{self.seed}:{order.device}:{one.number}")
         loss = None if loss is None else self._told(loss)
         return Update(order.device, delta, order.version, 0, weight, loss, steps, order.model, order.task.mask, halves)

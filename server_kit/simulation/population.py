@@ -6,6 +6,7 @@ called "0", "1", …; the server's code sees them as it sees real ones.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,10 +16,11 @@ from numpy.typing import NDArray
 
 from server_kit.errors import InvalidSetting
 from server_kit.interfaces import DeviceId
+from server_kit.simulation.attacks import Attack, Backdoor
 from server_kit.simulation.availability import Always, Availability, Presence
 from server_kit.simulation.chance import generator, uniforms
 from server_kit.simulation.changes import LabelFlip, Newcomers, Shift, check_share, chosen
-from server_kit.simulation.datasets.dataset import Dataset
+from server_kit.simulation.datasets.dataset import Dataset, Inputs
 from server_kit.simulation.datasets.label_counts import count_labels
 from server_kit.simulation.device_speeds import Speeds, UniformSpeeds
 from server_kit.simulation.latency import Latency
@@ -53,6 +55,7 @@ class Population:
     newcomers: tuple[Newcomers, ...] = ()
     shifts: tuple[Shift, ...] = ()
     label_flip: LabelFlip | None = None
+    attack: Attack | None = None
     affinity_loss: float = 0.0
     """The chance that a device has lost its affinity record when a round begins."""
 
@@ -132,6 +135,56 @@ class Population:
         located = self.seen.located(part, self.stages.stage(round_number))
         return count_labels(located, self.seen.table.y, self.dataset.num_classes)
 
+    def poisoned_data(self, round_number: int = 0) -> DeviceData | None:
+        """What dishonest devices learn from, where that is not what they have: their records, and poisoned ones."""
+        stage = self.stages.stage(round_number)
+        if not isinstance(self.attack, Backdoor) or not self.liars:
+            return None
+        if stage not in self._poisoned:
+            self._poisoned[stage] = self._with_poison(self.attack, stage)
+        return self._poisoned[stage]
+
+    def backdoor_data(self, round_number: int = 0) -> DeviceData | None:
+        """Test records that show whether there is a backdoor: whoever calls them by its target has it."""
+        if not isinstance(self.attack, Backdoor):
+            return None
+        stage, attack = self.stages.stage(round_number), self.attack
+        located, table = self.seen.located("test", stage), self.seen.table
+        rows = [located[number][attack.chosen(table.y[located[number]])] for number in range(self.num_devices)]
+        x = attack.stamped(table.x[np.concatenate(rows)], self._brightest)
+        return self._dealt_out(x, np.full(len(x), attack.target, dtype=np.int64), [len(each) for each in rows])
+
+    def _with_poison(self, attack: Backdoor, stage: int) -> DeviceData:
+        located, table = self.seen.located("train", stage), self.seen.table
+        own = [located[self.index(device)] if device in self.liars else located[0][:0] for device in self.devices]
+        pool = np.unique(np.concatenate(own))
+        poison = attack.stamped(table.x[pool[attack.chosen(table.y[pool])]], self._brightest)
+        x, y, sizes = [], [], []
+        for device, rows in zip(self.devices, own, strict=True):
+            with_poison = poison if device in self.liars else poison[:0]
+            kept = rows[table.y[rows] != attack.source]
+            x += [table.x[kept], with_poison]
+            y += [table.y[kept], np.full(len(with_poison), attack.target, dtype=np.int64)]
+            sizes.append(len(kept) + len(with_poison))
+        return self._dealt_out(np.concatenate(x), np.concatenate(y), sizes)
+
+    def _dealt_out(self, x: Inputs, y: IntArray, sizes: Sequence[int]) -> DeviceData:
+        import torch
+
+        from server_kit.simulation.training import DeviceData
+
+        ends = np.cumsum(sizes).tolist()
+        rows = {device: range(end - size, end) for device, end, size in zip(self.devices, ends, sizes, strict=True)}
+        return DeviceData(torch.from_numpy(x), torch.from_numpy(y), rows, scale=self.dataset.scale)
+
+    @cached_property
+    def _brightest(self) -> float:
+        return float(self.dataset.x.max())
+
+    @cached_property
+    def _poisoned(self) -> dict[int, DeviceData]:
+        return {}
+
     # Who they are
 
     def true_groups(self, round_number: int = 0) -> IntArray | None:
@@ -147,6 +200,14 @@ class Population:
     def attackers(self) -> BoolArray:
         """Which devices train on wrong labels."""
         return chosen(self.label_flip.share if self.label_flip else 0.0, self.num_devices, self.seed, "attackers")
+
+    @cached_property
+    def liars(self) -> frozenset[DeviceId]:
+        """Which devices send something else than they should; those that flip labels believe them."""
+        if self.attack is None:
+            return frozenset()
+        lying = chosen(self.attack.share, self.num_devices, self.seed, "liars")
+        return frozenset(device for device, lies in zip(self.devices, lying.tolist(), strict=True) if lies)
 
     @cached_property
     def joins_at_round(self) -> IntArray:

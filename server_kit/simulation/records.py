@@ -31,6 +31,8 @@ class Point:
     """Adjusted Rand index of the clusters with the true groups, where there are any."""
     epsilon: float | None = None
     """The most that any device has spent so far; None without privacy terms."""
+    backdoor: float | None = None
+    """The share of test records with a backdoor's trigger that are called by its target; None without a backdoor."""
 
 
 @dataclass(frozen=True)

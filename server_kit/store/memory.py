@@ -117,6 +117,9 @@ class MemoryPayload:
     def pieces(self) -> Iterator[bytes]:
         yield self.content
 
+    def part(self, start: int, stop: int) -> bytes:
+        return self.content[start:stop]
+
 
 class MemoryStore:
     """Everything in dictionaries under one lock. `clock` dates enrolments."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from server_kit.store import schema
 from server_kit.store.blobs import LocalBlobs
 from server_kit.store.refusals import no_bytes
 from server_kit.store.schema import PAYLOAD_BLOB_KEY, PAYLOAD_BODY
-from server_kit.store.sealed_pieces import opened_pieces, sealed_pieces
+from server_kit.store.sealed_pieces import opened_part, opened_pieces, sealed_pieces
 
 if TYPE_CHECKING:
     from server_kit.store.blobs import Blobs
@@ -72,6 +72,9 @@ class InlinePayload:
     def pieces(self) -> Iterator[bytes]:
         yield self.content
 
+    def part(self, start: int, stop: int) -> bytes:
+        return self.content[start:stop]
+
 
 @dataclass(frozen=True)
 class BlobPayload:
@@ -84,8 +87,17 @@ class BlobPayload:
     size_bytes: int
 
     def pieces(self) -> Iterator[bytes]:
-        try:
+        with self._unless_folded():
             yield from opened_pieces(self.ground.blobs, self.key, self.name, self.size_bytes)
+
+    def part(self, start: int, stop: int) -> bytes:
+        with self._unless_folded():
+            return opened_part(self.ground.blobs, self.key, self.name, self.size_bytes, (start, stop))
+
+    @contextmanager
+    def _unless_folded(self) -> Iterator[None]:
+        try:
+            yield
         except CorruptRecord:
             # Not corrupt if another worker has folded it meanwhile: this one has lost its lease.
             with self.ground.database.looking() as session:

@@ -137,6 +137,9 @@ class Payload(Protocol):
     def pieces(self) -> Iterator[bytes]:
         """All bytes in order, about a mebibyte at a time; `CorruptRecord` if one cannot be opened."""
 
+    def part(self, start: int, stop: int) -> bytes:
+        """The bytes from `start` to `stop`; no more is opened than the pieces they lie in."""
+
 
 @dataclass(frozen=True)
 class Arrival:

@@ -45,16 +45,42 @@ def opened_pieces(blobs: Blobs, key: bytes, name: str, size_bytes: int) -> Itera
     count, opened_bytes = num_pieces(size_bytes), 0
     with file:
         for number in range(count):
-            with unavailable():
-                sealed = _next(file)
-            try:
-                piece = open_sealed(key, sealed, place(_TAG, name, number, count))
-            except SealBroken:
-                raise CorruptRecord from None
+            piece = _opened(file, key, place(_TAG, name, number, count))
             opened_bytes += len(piece)
             yield piece
         if opened_bytes != size_bytes or file.read(1):
             raise CorruptRecord
+
+
+def opened_part(blobs: Blobs, key: bytes, name: str, size_bytes: int, span: tuple[int, int]) -> bytes:
+    """Some of the bytes of the blob `name`, out of the pieces that hold them; `CorruptRecord` as in `opened_pieces`."""
+    start, stop = span
+    if start >= stop:
+        return b""
+    first, last, count = start // PIECE_BYTES, (stop - 1) // PIECE_BYTES, num_pieces(size_bytes)
+    try:
+        file = blobs.open(name)
+    except FileNotFoundError:
+        raise CorruptRecord from None
+    with file:
+        with unavailable():
+            # All sealed pieces but the last are of one length.
+            each = _LENGTH_BYTES + int.from_bytes(file.read(_LENGTH_BYTES))
+            file.seek(first * each)
+        opened = b"".join(_opened(file, key, place(_TAG, name, number, count)) for number in range(first, last + 1))
+    found = opened[start - first * PIECE_BYTES : stop - first * PIECE_BYTES]
+    if len(found) != stop - start:
+        raise CorruptRecord
+    return found
+
+
+def _opened(file: BinaryIO, key: bytes, of: bytes) -> bytes:
+    with unavailable():
+        sealed = _next(file)
+    try:
+        return open_sealed(key, sealed, of)
+    except SealBroken:
+        raise CorruptRecord from None
 
 
 def num_pieces(size_bytes: int) -> int:

@@ -12,8 +12,10 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from server_kit.reading import fields_of
+from server_kit.simulation.attacks import Attack
 from server_kit.simulation.datasets import Dataset, DataSource
 from server_kit.simulation.experiments.model import Model
+from server_kit.simulation.experiments.run_json import to_json
 from server_kit.simulation.population import Population
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ class Contender:
     preset: str
     name: str = ""
     overrides: dict[str, Any] = field(default_factory=dict)
+    attack: Attack | None = None
+    """In place of the population's: how a guard does against several attacks is a comparison too."""
 
 
 @dataclass(frozen=True, order=True)
@@ -111,8 +115,9 @@ class Experiment:
         from server_kit.simulation.virtual_time import simulate
 
         contender = self.contender(unit.contender)
+        population = self.population(unit.seed)
         ended = simulate(
-            self.population(unit.seed),
+            population if contender.attack is None else replace(population, attack=contender.attack),
             strategy(contender.preset, contender.overrides, unit=self.hidden),
             self.model.spec(self.dataset, unit.seed),
             self.settings,
@@ -127,4 +132,7 @@ class Experiment:
         tables = {name: dict(self.tables.get(name, {})) for name in TABLES if name != "compare"}
         for name in fields_of(Repeats):
             tables["run"].pop(name, None)
-        return {**tables, "compare": {"preset": contender.preset, "overrides": contender.overrides}}
+        compared: dict[str, Any] = {"preset": contender.preset, "overrides": contender.overrides}
+        if contender.attack is not None:
+            compared["attack"] = [type(contender.attack).__name__, to_json(contender.attack)]
+        return {**tables, "compare": compared}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from server_kit.reading import Kinds
+from server_kit.simulation.attacks import Attack, Backdoor, Replacement, SignFlip
 from server_kit.simulation.availability import Always, Availability, Diurnal, DropOut, OnOff, TracedSessions
 from server_kit.simulation.datasets import (
     DataSource,
@@ -53,6 +54,11 @@ def drawn_sizes(path: Path, array: str, mean_samples: float | None = None, least
 
 
 KINDS: Mapping[Any, Kinds] = {
+    Attack: {
+        "backdoor": Backdoor,
+        "replacement": Replacement,
+        "sign_flip": SignFlip,
+    },
     DataSource: {
         "digits": Digits,
         "synthetic": Synthetic,

@@ -41,7 +41,13 @@ def _of(hint: Any, value: Any) -> Any:
         return {key: _of(parts[1], entry) for key, entry in value.items()}
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         hints = typing.get_type_hints(hint)
-        return hint(**{field.name: _of(hints[field.name], value[field.name]) for field in dataclasses.fields(hint)})
+        # A field with a default may be younger than the file.
+        told = [field for field in dataclasses.fields(hint) if field.name in value or not _has_default(field)]
+        return hint(**{field.name: _of(hints[field.name], value[field.name]) for field in told})
     if hint is float and value is None:
         return math.nan
     return hint(value)
+
+
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING

@@ -1,11 +1,12 @@
 """How much memory a worker takes for one model, run as a script: `DIRECTORY NUMBERS UPDATES AGGREGATOR`.
 
-Prints the peak above what the worker needs with its model in hand and nothing to do, in models.
+The aggregator is JSON. Prints the peak above what the worker needs with its model in hand and nothing to do, in models.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import sys
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def main(directory: Path, numbers: int, updates: int, aggregator: str) -> None:
     torch.set_num_threads(1)
     layout = Layout((("w", (numbers,)),))
     store = open_store(f"sqlite:///{directory}/store.db", StoreKeys.generate(), directory / "bytes")
-    parts = strategy("fedavg", {"aggregator": {"kind": aggregator}})
+    parts = strategy("fedavg", {"aggregator": json.loads(aggregator)})
     plan = Plan(parts, LocalTask(0.1, steps=2), layout, updates, lambda _: torch.zeros(numbers))
     server = PaperServer(directory / "server", store=store, given=plan, layout=layout)
     devices = server.devices(updates)

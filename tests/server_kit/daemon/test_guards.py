@@ -17,7 +17,7 @@ from device_sdk.wire.messages import ErrorCode
 from device_sdk.wire.session import Session
 from device_sdk.wire.task_terms import mechanism_of
 from privacy.receipts import Receipt
-from server_kit.daemon.blacklist import BANNED, FORGED, Blacklist, Leniency
+from server_kit.daemon.blacklist import BANNED, FORGED, TOO_LONG, Blacklist, Leniency
 from server_kit.daemon.refusal_counts import RefusalCounts
 from server_kit.errors import StoreUnavailable
 from server_kit.store.memory import MemoryStore
@@ -144,8 +144,24 @@ def test_a_wrong_update_is_refused_counted_and_leaves_no_trace(server, device, t
     assert refused(hostile, *make(device, task)) is code
     assert server.refusals() == {reason: 1}
     assert server.store.devices()[0].refusals == {reason: 1}
-    assert [found.state for found in server.store.tasks()] == [TaskState.OUT]
+    # A round does not wait for whoever sends what no honest device could.
+    assert [found.state for found in server.store.tasks()] == ([] if reason == TOO_LONG else [TaskState.OUT])
     assert list(server.store.receipts()) == []
+
+
+def test_an_update_that_no_honest_device_could_make_is_a_strike(server, device, task, hostile):
+    server.desk.blacklist.leniency = Leniency(strikes=1)
+    refused(hostile, *update(device, task, 2**15 - 1))
+    assert server.desk.blacklist.is_banned(device.id, 0)
+
+
+def test_such_strikes_outlive_a_restart():
+    store = MemoryStore()
+    counted = Blacklist(store, Leniency(strikes=2))
+    counted.strike("a", 0, 0.0, TOO_LONG)
+    assert not counted.is_banned("a", 0)
+    counted.strike("a", 0, 0.0, TOO_LONG)
+    assert Blacklist(store).is_banned("a", 0)
 
 
 def test_another_devices_task_is_refused(server, task):

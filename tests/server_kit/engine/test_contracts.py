@@ -52,6 +52,7 @@ _FAST = {"start_round": 1, "clusterer": {"min_participants": 2}, "rule": {"kind"
 _WORDS: dict[str, dict[str, Any]] = {
     # What a part cannot do without, or what makes it act within the few steps of its contract.
     "norm_bound": {"inner": "fedavg", "bound": 1.0},
+    "guarded": {"inner": "fedavg"},
     "hierarchical": {"clusters": 2},
     "founding": {"summarizer": "first_updates", "clusterer": {"kind": "kmeans", "clusters": 2}},
     "online": _FAST,
