@@ -115,4 +115,5 @@ def _equal_rows(parts: Sequence[Floats]) -> bool:
 def _made_up(count: int) -> Floats:
     """Numbers from -1 to 1, all of them different."""
     spread = np.arange(1, count + 1) * _GOLDEN
-    return ((spread - np.floor(spread)) * 2 - 1).astype(np.float32)
+    made_up: Floats = ((spread - np.floor(spread)) * 2 - 1).astype(np.float32)
+    return made_up

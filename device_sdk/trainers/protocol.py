@@ -113,7 +113,8 @@ class RecordLevelTrainer(Protocol):
     def training_data(self, weights: Weights, between_batches: BetweenBatches) -> TrainingData | DenseTrainingData:
         """The model at `weights` and the device's records, for `privacy.mechanisms.dp_sgd.DpSgd`.
 
-        Nothing is trained here. `TrainingStopped` comes out of the mechanism's answer; what was booked stays booked.
+        Nothing is trained here, and no record is read: what is wrong with one must not show before it is paid for.
+        `TrainingStopped` comes out of the mechanism's answer; what was booked stays booked.
         """
 
 
@@ -132,8 +133,9 @@ class RecordEvaluator(Protocol):
     def record_losses(self, weights: Weights, between_batches: BetweenBatches) -> NDArray[np.floating[Any]]:
         """The loss of the model at `weights` on each record, in the same order for every model; nothing is trained.
 
-        A record's loss must depend on no other record, or its vote would not be its own: then the privacy of a choice
-        by votes would not hold.
+        A record's loss must depend on no other record, not even in its last bits and not on how many there are, or its
+        vote would not be its own: then the privacy of a choice by votes would not hold. A record that cannot be read or
+        computed has an infinite loss; raising because of it would drop the votes of all.
         """
 
 

@@ -86,14 +86,15 @@ class MaterialisedGradient:
         norms: Tensor = torch.linalg.vector_norm(self.rows.flatten(1), dim=1)
         return norms.double().square()
 
-    def whole(self, scales: Tensor) -> WholeGradient:
+    def whole(self, scales: Tensor) -> WholeRows:
         rows = self.rows.flatten(1)
         total = rows.new_zeros(rows.shape[1], dtype=torch.float64)
         squares = []
-        # Some at a time: fresh memory for all of them in float64 would cost more than the work itself.
+        # Some at a time, in the same place: fresh memory for all of them would cost more than the work itself.
         some = max(1, _NUMBERS_AT_ONCE // rows.shape[1])
-        for part, its_scales in zip(rows.split(some), scales.split(some), strict=True):
-            whole = rounded(torch, part, its_scales)
+        room = rows.new_empty(min(some, len(rows)), rows.shape[1], dtype=torch.float64)
+        for part, its_scales in zip(torch.split(rows, some), torch.split(scales, some), strict=True):
+            whole = rounded(torch, part, its_scales, room[: len(part)])
             squares.append(squared_lengths(torch, whole))
             total += whole.sum(0)
         return WholeRows(self.parameter, torch.cat(squares), total)
@@ -135,7 +136,7 @@ class GhostLinear:
     def _products(self) -> OuterProducts:
         """A bias is a weight whose input is always 1."""
         parts = [self.inputs.double()] if self.layer.weight.requires_grad else []
-        if self.layer.bias is not None and self.layer.bias.requires_grad:
+        if any(own is self.layer.bias for own in trainable_parameters(self.layer)):
             parts.append(torch.ones_like(self.inputs[:, :1], dtype=torch.float64))
         return OuterProducts.of(torch, self.output_gradients.double(), torch.cat(parts, 1))
 
@@ -143,7 +144,7 @@ class GhostLinear:
         norms: Tensor = self._products.squared_norms()
         return norms
 
-    def whole(self, scales: Tensor) -> WholeGradient:
+    def whole(self, scales: Tensor) -> WholeLinear:
         return WholeLinear(self.layer, self._products.whole(scales))
 
 
@@ -189,7 +190,8 @@ class SparseEmbedding:
         longest = torch.linalg.vector_norm(self.output_gradients.double(), dim=2).sum(1)
         steps = torch.where(longest > 0, _FINE / longest, 0.0)
         whole = self.whole(steps)
-        return whole.squares * (longest / _FINE).square() + (longest - longest)  # no number stays none
+        norms: Tensor = whole.squares * (longest / _FINE).square() + (longest - longest)  # no number stays none
+        return norms
 
     def whole(self, scales: Tensor) -> WholeEmbedding:
         numbers, places = self._looked_up

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def deviation_in_steps(noise_multiplier: Fraction) -> Fraction:
     """The standard deviation in grid steps; refused where it cannot be drawn exactly."""
-    deviation = noise_multiplier * 2**STEP_BITS
+    deviation = noise_multiplier * (1 << STEP_BITS)
     if not SMALLEST_DEVIATION <= deviation <= LARGEST_DEVIATION:
         least, most = (Fraction(end, 2**STEP_BITS) for end in (SMALLEST_DEVIATION, LARGEST_DEVIATION))
         raise InvalidTerms(

@@ -63,9 +63,12 @@ def within_bound(xp: Any, scales: Array, whole: Callable[[Array], tuple[Array, W
     return whole(kept)[1]
 
 
-def rounded(xp: Any, rows: Array, scales: Array) -> Array:
-    """Rows of floats in whole numbers, float64; one whose scale is 0 is zero, whatever it holds, for 0·NaN is NaN."""
-    found = rows * scales[:, None]
+def rounded(xp: Any, rows: Array, scales: Array, room: Array | None = None) -> Array:
+    """Rows of floats in whole numbers, float64; one whose scale is 0 is zero, whatever it holds, for 0·NaN is NaN.
+
+    `room` is overwritten with them, if given.
+    """
+    found = rows * scales[:, None] if room is None else xp.multiply(rows, scales[:, None], out=room)
     xp.round(found, out=found)
     left_out = scales == 0
     if left_out.any():

@@ -146,7 +146,7 @@ def test_a_record_that_is_not_finite_counts_as_zero_and_spares_the_others(case, 
 @WAYS
 def test_comparison_catches_a_record_that_is_only_given_no_weight(ghost, monkeypatch):
     # 0·NaN is NaN: the factor alone does not keep it out.
-    def only_weighted(xp, rows, scales):
+    def only_weighted(xp, rows, scales, room=None):
         return xp.round(rows * scales[:, None])
 
     for module in (layer_gradients, whole_gradients):

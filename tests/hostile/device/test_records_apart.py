@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from device_sdk.ballot import Ballot
 from device_sdk.evaluating import Polling
@@ -203,7 +205,7 @@ def test_a_record_that_raises_in_training_leaves_the_others_as_they_were():
     assert not ordinary.unreadable_records
 
 
-class Items:
+class Items(Dataset[Any]):
     """Images that are read one by one."""
 
     def __init__(self, odd=None, number=7, count=40):
