@@ -2,7 +2,6 @@
 
 import pytest
 
-from device_sdk import ledger_access
 from device_sdk.identity import Identity
 from device_sdk.ledger_access import ledger_keys, open_ledger
 from device_sdk.vault import OF_THE_DEVICE, Vault, salvage
@@ -34,6 +33,7 @@ def test_the_mark_is_there_before_the_keys_and_blank_until_the_ledger_is(vault, 
     with open_ledger(vault, BUDGET) as ledger:
         assert ledger.status().sequence == 0
     reached = read_mark(state / "ledger.mark", keys.marking)
+    assert reached is not BLANK
     assert (reached.sequence, reached.opening) == (0, ledger.opening)
 
 
@@ -46,7 +46,7 @@ def test_interrupted_while_it_begins_it_begins_again(vault, monkeypatch, when):
         if when == "keys":  # the mark is on disk, the keys are not
             patched.setattr("device_sdk.vault.vault.VaultTable.put", interrupted)
         elif when == "mark":
-            patched.setattr(ledger_access.Mark, "create", interrupted)
+            patched.setattr(Mark, "create", interrupted)
         else:
             patched.setattr("privacy.ledger.book.create", interrupted)
         with pytest.raises(KeyboardInterrupt):
