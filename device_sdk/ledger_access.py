@@ -8,8 +8,8 @@ mark under keys that nobody has, which is made anew, or a blank mark and no ledg
 can have been booked. The vault's word is never taken back, so an older state of the vault, put back from its own log,
 says the same.
 
-A vault from before there were marks says nothing. The ledger that is there is taken as it is, once; a vault that has
-its keys and no ledger has lost it.
+A vault from before there were marks says nothing. The ledger that is there is taken as it is, once. A vault that has
+the keys and no ledger has lost it, unless the keys are all that was ever written: then creation was interrupted.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _TABLE, _KEYS, _MARKED = "keys", "ledger", "ledger marked"
 _YES = b"yes"
+_WITH_KEYS_ONLY = 2
+"""The generation of a vault that was created and given the ledger's keys, and nothing else."""
 
 
 def ledger_keys(vault: Vault) -> LedgerKeys:
@@ -60,7 +62,7 @@ def open_ledger(vault: Vault, budget: PrivacyBudget | None = None) -> Ledger:
     keys = ledger_keys(vault)
     marked = vault.table(OF_THE_DEVICE, _TABLE)
     is_known = marked.get(_MARKED) is not None
-    if not is_known and not _has_ledger(vault):
+    if not is_known and not _has_ledger(vault) and vault.generation > _WITH_KEYS_ONLY:
         raise tampered("it is gone, and the vault still holds its keys")
     ledger = Ledger.open(vault.directory, keys, budget, is_known=is_known)
     if not is_known:

@@ -69,6 +69,11 @@ class Vault:
         return self._files.directory
 
     @property
+    def generation(self) -> int:
+        """How often it was written, its creation included."""
+        return self._view().index.generation
+
+    @property
     def store_kind(self) -> str:
         """The kind of store that keeps the key-encryption key."""
         return self._key_store.kind

@@ -13,6 +13,7 @@ from device_sdk.errors import AlreadyEnrolled, CertificateRefused, NotEnrolled
 from device_sdk.identity import Identity, Standing, ledger_keys
 from device_sdk.vault import Vault
 from device_sdk.wire.messages import EnrolmentReply
+from privacy.canonical import canonical, parse
 from privacy.keys import check_signature
 from server_kit.daemon.authority import Authority
 from tests.device_sdk.conftest import SERVER
@@ -202,6 +203,31 @@ def test_no_key_is_shared(vault, identity):
     ledger = ledger_keys(vault)
     assert ledger.public_key != identity.signing_key.public_key
     check_signature(identity.signing_key.public_key, b"statement", identity.signing_key.sign(b"statement"))
+
+
+def test_each_server_is_shown_a_ledger_key_of_its_own(vault, identity, state, key_store):
+    other = Identity.of(vault, "other.example.com:8443")
+    own = ledger_keys(vault).public_key
+    assert len({identity.ledger_key.public_key, other.ledger_key.public_key, own}) == 3
+    shown = identity.ledger_key.public_key
+    vault.shred(SERVER)  # and a device that comes back is known by its receipts
+    assert Identity.of(vault, SERVER).ledger_key.public_key == shown
+
+
+def test_a_device_that_enrolled_before_goes_on_showing_the_ledgers_own_key_until_it_has_left(
+    vault, identity, authority, clock
+):
+    identity.enrol(reply(authority, identity.certificate_request))
+    table = vault.table(SERVER, "identity")
+    before = parse(table.get("current"))
+    assert before.pop("shown") == "excerpt"
+    table.put("current", canonical(before))
+    again = Identity.of(vault, SERVER, clock)
+    assert (again.is_excerpt, again.ledger_key.public_key) == (False, ledger_keys(vault).public_key)
+    again.renewal_request()  # what is written anew says the same
+    assert not Identity.of(vault, SERVER, clock).is_excerpt
+    vault.shred(SERVER)
+    assert Identity.of(vault, SERVER, clock).is_excerpt
 
 
 def test_secrets_stand_in_no_repr(identity):

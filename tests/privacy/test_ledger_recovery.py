@@ -245,6 +245,33 @@ def test_altered_record_of_an_interrupted_start_is_not_believed(state, ledger_ke
         start_over(state, ledger_keys, REASON)
 
 
+def plan_of_a_start(state, ledger_keys, monkeypatch):
+    """The record of a start, kept by someone before the start removed it."""
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger_recovery, "create", None)
+        with pytest.raises(TypeError):
+            start_over(state, ledger_keys, REASON)
+    kept = (state / "ledger.restart").read_bytes()
+    start_over(state, ledger_keys, REASON)
+    return kept
+
+
+@pytest.mark.parametrize("starts_since", [0, 1])
+def test_record_of_an_earlier_start_refunds_nothing(state, ledger_keys, monkeypatch, starts_since):
+    """Put back, it would begin again with what had been spent then; the mark knows better."""
+    change_entry(state, 9)
+    kept = plan_of_a_start(state, ledger_keys, monkeypatch)
+    with Ledger.open(state, ledger_keys) as ledger:
+        reserve(ledger, "since", 500_000)
+    if starts_since:
+        (state / "ledger.anchor").unlink()
+        start_over(state, ledger_keys, REASON)
+    (state / "ledger.restart").write_bytes(kept)
+    with pytest.raises(LedgerTampered, match="interrupted"):
+        Ledger.open(state, ledger_keys)
+    assert start_over(state, ledger_keys, REASON).carried == Spend(SPENT + 500_000)
+
+
 def test_ledger_open_elsewhere_does_not_book_into_the_evidence(state, ledger_keys):
     with Ledger.open(state, ledger_keys) as running:
         change_entry(state, 9)

@@ -19,7 +19,8 @@ _LOG_HEADER_BYTES, _FRAME_HEADER_BYTES = 32, 24
 
 def delete(state: Path, pattern: str) -> None:
     for path in state.glob(pattern):
-        path.unlink()
+        if path.is_file():
+            path.unlink()
 
 
 def put_back(old: Path, state: Path, *names: str) -> None:
