@@ -7,6 +7,7 @@ mechanism would state them in exactly these words.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ _MOST_WHOLE = 1 << 31
 _LONGEST_REAL = 40
 _MOST_REAL = 1e100
 _EXACT = ExactNumber.pattern
+_INTEGER = re.compile(r"-?[0-9]+", re.ASCII)
 
 
 def mechanism_in(header: SummaryHeader) -> SummaryMechanism | None:
@@ -81,7 +83,8 @@ def _real(terms: Terms, name: str) -> float:
     value = terms[name]
     if not isinstance(value, str) or len(value) > _LONGEST_REAL:
         raise ValueError(f"{name} is no number")
-    real = float(value)
+    # An app may have said 255 or 255.0, and a mechanism repeats what it was told.
+    real = int(value) if _INTEGER.fullmatch(value) else float(value)
     if not math.isfinite(real) or abs(real) > _MOST_REAL:
         raise ValueError(f"{name} is out of bounds")
     return real

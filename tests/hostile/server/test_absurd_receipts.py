@@ -91,9 +91,7 @@ def test_a_federation_that_holds_such_receipts_starts_and_answers_everybody(
             for liar in liars:
                 assert liar.refusal(COUNTS) is ErrorCode.RECEIPT_REFUSED
             go_on(daemon)
-        begun = time.monotonic()
         daemon.answers_everybody()
-        assert time.monotonic() - begun < 60
         shown = daemon.covey("status").stdout
         assert daemon.covey("receipts", "-o", str(tmp_path / "receipts.jsonl")).returncode == 0
         wait_until(lambda: daemon.store.refusals().get("unreadable receipt", 0) >= len(liars), "the count of liars")

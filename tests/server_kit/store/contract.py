@@ -18,6 +18,7 @@ from server_kit.store.protocol import (
     FeedbackRecord,
     FoldState,
     Happening,
+    Quota,
     Store,
     TaskState,
 )
@@ -149,6 +150,43 @@ class IntakeContract:
         store.accept([first, second, summary("b", mechanism="other")], 150.0)
         assert [one.payload for one in store.summaries("label_histogram")] == [b"one"]
         assert [one.payload for one in store.summaries("label_histogram", "epoch 2")] == [b"two"]
+
+    def test_a_device_has_a_quota_of_summaries_and_its_histogram_goes_last(self, store):
+        most = Quota().most_summaries
+        told = [summary("a", "histogram", 1, content=b"kept")]
+        for sequence in range(2, most + 12):
+            told.append(summary("a", f"question {sequence}", sequence, told[-1].receipt, mechanism="answer"))
+        for start in range(0, len(told), 20):
+            store.accept(told[start : start + 20], 150.0)
+        assert store.accept([summary("b", mechanism="answer")], 150.0) == [True]
+        asked = range(2, most + 12)
+        kept = [sequence for sequence in asked if store.summaries("answer", f"question {sequence}")]
+        assert [one.payload for one in store.summaries("label_histogram")] == [b"kept"]
+        assert kept == list(asked)[1 - most :]
+        assert [one.device for one in store.summaries("answer")] == ["a", "b"]
+        assert len(list(store.receipts())) == len(told) + 1
+
+    def test_a_device_has_a_quota_of_bytes(self, store):
+        size = Quota().most_summary_bytes // 3
+        first = summary("a", "1", 1, content=bytes(size))
+        told = [first]
+        for sequence in range(2, 6):
+            told.append(summary("a", str(sequence), sequence, told[-1].receipt, content=bytes(size)))
+        store.accept(told, 150.0)
+        kept = [sequence for sequence in range(1, 6) if store.summaries("label_histogram", str(sequence))]
+        assert kept[-1] == 5
+        assert 1 <= len(kept) <= 3
+
+    def test_what_was_read_can_be_forgotten_and_stays_paid_for(self, store):
+        store.accept([summary("a", "question"), summary("b", "question"), summary("c", "another")], 150.0)
+        assert store.forget_answers("label_histogram", "question") == 2
+        assert [one.device for one in store.summaries("label_histogram")] == ["c"]
+        assert len(list(store.receipts())) == 3
+
+    def test_whose_ledger_it_is(self, store):
+        store.accept([summary("a")], 150.0)
+        assert store.device_of(key_of("a")) == "a"
+        assert store.device_of(key_of("b")) is None
 
     def test_receipts_come_by_device_and_number(self, store):
         for device in ("a", "b", "c"):
