@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +37,7 @@ from server_kit.daemon.presence import Presence
 from server_kit.daemon.refusals import Misconduct
 from server_kit.daemon.release_receipts import receipt_in
 from server_kit.interfaces import CheckIn
+from server_kit.steady_clock import steady_seconds
 from server_kit.store.protocol import Arrival, TaskRecord, TaskState
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class LiveDesk:
         on_silence: Callable[[DeviceId, str], None] = lambda _, __: None,
         leniency: Leniency | None = None,
         promise: Promise | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = steady_seconds,
     ) -> None:
         self.presence = Presence()
         self.told = Told()

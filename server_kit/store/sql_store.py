@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
+from server_kit.steady_clock import steady_seconds
 from server_kit.store.folds import SqlFolds
 from server_kit.store.intake import SqlIntake
 from server_kit.store.invitations import SqlInvitations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class SqlStore(SqlIntake, SqlRounds, SqlFolds, SqlLeases, SqlLookout):
     """What a server must not forget; see `protocol`. Used from several threads of several processes."""
 
-    def __init__(self, ground: Ground, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, ground: Ground, clock: Callable[[], float] = steady_seconds) -> None:
         super().__init__(ground)
         self._clock = clock
         self._register = SqlRegister(ground.database, clock)
