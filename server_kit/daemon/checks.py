@@ -12,6 +12,7 @@ from device_sdk.wire.invitation import Address
 from server_kit.config.policy import check_policy
 from server_kit.daemon.check import Check, Found, Verdict
 from server_kit.daemon.evaluating import check_evaluation
+from server_kit.daemon.kept_checks import check_checkpoints, check_kept, check_pages
 from server_kit.daemon.server_certificate import authority_begins_at, authority_expires_at, expires_at
 from server_kit.models import initial_model
 
@@ -161,8 +162,11 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("model", check_model),
     ("validation", check_validation),
     ("policy", check_strategy),
+    ("pages", check_pages),
     ("database", check_store),
+    ("records", check_kept),
     ("blobs", check_blobs),
+    ("checkpoints", check_checkpoints),
 )
 
 
