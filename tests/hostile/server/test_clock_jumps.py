@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,10 @@ def test_processes_that_share_it_read_the_same_time(monkeypatch):
     assert steady_clock.steady_seconds() == pytest.approx(time.monotonic(), abs=1)
     steady_clock.share(1e9)
     assert steady_clock.steady_seconds() == pytest.approx(time.monotonic() + 1e9, abs=1)
+
+
+def has_thanked(fleet: Fleet, times: int) -> bool:
+    return len(fleet.thanked) >= times
 
 
 class TestTheSystemsClock:
@@ -70,8 +75,7 @@ class TestTheSystemsClock:
                 session.check_in(CheckIn())
                 wait_until(lambda: isinstance(session.receive(60), Task), "a task for the silent device")
                 wall.write_text(f"{offset}\n")
-                so_far = len(fleet.thanked)
-                wait_until(lambda so_far=so_far: len(fleet.thanked) >= so_far + 4, f"updates after {offset}", 40)
+                wait_until(partial(has_thanked, fleet, len(fleet.thanked) + 4), f"updates after {offset}", 40)
         fleet.end()
 
 

@@ -73,7 +73,11 @@ def damage(path: Path) -> None:
     path.write_bytes(content)
 
 
-DESTROYED: list[Callable[[Path], None]] = [Path.unlink, damage, lambda path: path.write_bytes(path.read_bytes()[:-9])]
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+DESTROYED: list[Callable[[Path], None]] = [Path.unlink, damage, cut]
 HOW = ["deleted", "one bit flipped", "cut"]
 
 
