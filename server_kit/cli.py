@@ -122,7 +122,8 @@ def dashboard(directory: Path, as_json: bool) -> None:
 def check(directory: Path, as_json: bool) -> None:
     """Find what would fail before it does.
 
-    Looks at secrets, certificates, ports, clock, model, disk, policy, database and blobs.
+    Looks at secrets, certificates, ports, clock, model, disk, policy, database and blobs, and reads all that is kept:
+    pages, sealed records, updates, checkpoints.
 
     Exits with 0 if nothing is wrong, warnings included, with 1 if something is.
     """

@@ -14,6 +14,7 @@ from server_kit.config.policy import check_policy
 from server_kit.daemon.check import Check, Found, Verdict
 from server_kit.daemon.check_line import check_line
 from server_kit.daemon.evaluating import check_evaluation
+from server_kit.daemon.kept_checks import check_checkpoints, check_kept, check_pages
 from server_kit.daemon.server_certificate import authority_begins_at, authority_expires_at, expires_at
 from server_kit.guarding import guard_of, usual_length
 from server_kit.models import initial_model
@@ -184,9 +185,12 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("validation", check_validation),
     ("policy", check_strategy),
     ("guard", check_guard),
+    ("pages", check_pages),
     ("database", check_store),
     ("database line", check_line),
+    ("records", check_kept),
     ("blobs", check_blobs),
+    ("checkpoints", check_checkpoints),
 )
 
 

@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from server_kit.errors import (
     StoreKeyRefused,
     StoreTooNew,
 )
+from server_kit.steady_clock import difference_seconds, share, steady_seconds
 from server_kit.store.bell import Bell
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Child:
         gc.freeze()
         while not self.signals.stop.is_set():
             step()
-            wait = min(next_look_seconds() - time.time(), LONGEST_WAIT_SECONDS)
+            wait = min(next_look_seconds() - steady_seconds(), LONGEST_WAIT_SECONDS)
             if wait > 0:
                 self.bell.wait(wait)
 
@@ -106,7 +106,10 @@ def run_child(name: str, run: Callable[[Child], None], arguments: list[str]) -> 
     parser.add_argument("directory", type=Path)
     parser.add_argument("--lifeline", type=int)
     parser.add_argument("--heartbeat", type=int)
+    parser.add_argument("--clock", type=float)
     given = parser.parse_args(arguments)
+    if given.clock is not None:
+        share(given.clock)
     signals = Signals()
     signals.heed()
     if given.lifeline is not None:
@@ -148,8 +151,8 @@ def worker_name(cohort: str) -> str:
 
 def command_of(module: str, directory: Path, lifeline: int, heartbeat: int, *more: str) -> list[str]:
     """How the supervisor starts a child."""
-    pipes = ["--lifeline", str(lifeline), "--heartbeat", str(heartbeat)]
-    return [sys.executable, "-m", module, *more, str(directory), *pipes]
+    shared = ["--lifeline", str(lifeline), "--heartbeat", str(heartbeat), "--clock", repr(difference_seconds())]
+    return [sys.executable, "-m", module, *more, str(directory), *shared]
 
 
 def child_environment() -> dict[str, str]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -27,6 +26,7 @@ from server_kit.errors import CheckpointError, StoreConflict
 from server_kit.folding import fold
 from server_kit.round import Cohort
 from server_kit.selection import Uniform
+from server_kit.steady_clock import steady_seconds
 from server_kit.store.protocol import CohortState, FoldRecord, FoldState, TaskState
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class CohortWorker:
     lease: Lease
     meter: Meter
     evaluate: Evaluate | None = None
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = steady_seconds
     loss_epsilon: str = "0.25"
     """As the coordinator asks for losses; an answer counts only for its own question."""
     _held: tuple[str, EngineState] | None = field(default=None)
@@ -207,7 +207,7 @@ class CohortWorker:
 
 def _latencies(tasks: Sequence[TaskRecord]) -> dict[str, float]:
     return {
-        task.device: task.arrived_at_seconds - task.asked_at_seconds
+        task.device: max(0.0, task.arrived_at_seconds - task.asked_at_seconds)
         for task in tasks
         if task.arrived_at_seconds is not None
     }

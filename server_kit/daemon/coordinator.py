@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -30,6 +29,7 @@ from server_kit.daemon.questions import loss_of
 from server_kit.daemon.telling import Homes, change_told, selection_mix, step_told
 from server_kit.daemon.tidying import Tidying
 from server_kit.errors import StoreConflict
+from server_kit.steady_clock import steady_seconds
 from server_kit.store.protocol import Asking, CohortRecord, Digest, FoldState, Store
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Coordinator:
     meter: Meter
     lease: Lease
     patience: Patience = field(default_factory=Patience)
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = steady_seconds
     fleet: LiveFleet = field(init=False)
     pretraining: Pretraining = field(init=False)
     reports: DeviceReports | None = None
@@ -90,7 +90,7 @@ class Coordinator:
         self.fleet, self.pretraining = fleet, pretraining
         fleet.taken_feedback()
         self._kept = FederationRecords(self.store, self.checkpoints, self.plan, self._heard)
-        self.federation = self._kept.open(fleet)
+        self.federation = self._kept.open(fleet, self.clock())
         self._gathering = Gathering(self._kept, self.desk, self.patience, self.clock)
         self._tidying = Tidying(self._kept, self.desk.models, fleet.writer)
         self.federation.least_waiting = self._gathering.least_waiting

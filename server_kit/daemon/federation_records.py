@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -21,7 +23,7 @@ from server_kit.federation import Federation
 from server_kit.interfaces import DeviceView, Split
 from server_kit.round import CohortState as Cohort
 from server_kit.round import MemoryShelf
-from server_kit.store.protocol import CohortRecord, CohortState, Digest, Store, TaskState
+from server_kit.store.protocol import Asking, CohortRecord, CohortState, Digest, Store, TaskState
 
 if TYPE_CHECKING:
     from server_kit.checkpoints import Checkpoints
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from server_kit.federation_state import FederationState, Plan
     from server_kit.interfaces import CohortId, DeviceId, Fleet
     from server_kit.store.protocol import FoldRecord, TaskRecord
+
+
+log = logging.getLogger("covey.server")
 
 
 @dataclass
@@ -45,13 +50,21 @@ class FederationRecords:
     _views: dict[DeviceId, DeviceView] = field(default_factory=dict)
     _noted: set[str] = field(default_factory=set)
 
-    def open(self, fleet: Fleet) -> Federation:
+    def open(self, fleet: Fleet, now_seconds: float) -> Federation:
         """Take up the federation where it stands, or found it."""
         if not self.store.cohorts():
             self._found(fleet)
+        self._set_back(now_seconds)
         self.records = {record.cohort: record for record in self._living()}
         self.federation = Federation(self.plan, fleet, lambda _: MemoryShelf(), self._restored())
         return self.federation
+
+    def _set_back(self, now_seconds: float) -> None:
+        """A round that was opened in the future was opened by a clock that was ahead: its time begins to run now."""
+        ahead = [each for each in self.store.cohorts() if (each.opened_at_seconds or -math.inf) > now_seconds]
+        if ahead:
+            log.warning("the clock was set back while the server was down; open rounds begin anew to count")
+            self.store.ask(Asking((), [replace(each, opened_at_seconds=now_seconds) for each in ahead]))
 
     def splits(self) -> list[WireSplit]:
         """All that ever happened, oldest first."""
@@ -101,8 +114,10 @@ class FederationRecords:
             return
         self._noted.add(task.task)
         staleness = max(0, self.records[task.cohort].version - task.version)
-        self.federation.note(task.device, task.arrived_at_seconds - task.asked_at_seconds, staleness)
-        self.on_answer(task.arrived_at_seconds - task.asked_at_seconds)
+        # Of a device that was asked before a restart, by a clock that was ahead, we only know that it has answered.
+        seconds = max(0.0, task.arrived_at_seconds - task.asked_at_seconds)
+        self.federation.note(task.device, seconds, staleness)
+        self.on_answer(seconds)
 
     def remember(self, records: Sequence[CohortRecord]) -> None:
         """What was learned is durable."""

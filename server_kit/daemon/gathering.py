@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from server_kit.steady_clock import steady_seconds
 
 if TYPE_CHECKING:
     from server_kit.daemon.federation_records import FederationRecords
@@ -35,7 +36,7 @@ class Gathering:
     kept: FederationRecords
     desk: LiveDesk
     patience: Patience
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = steady_seconds
     endings: int = 0
     """Tasks that had ended without an answer when rows were read last."""
     _idle_since: dict[CohortId, float] = field(default_factory=dict)

@@ -28,6 +28,7 @@ _MOST_BYTES = 1 << 16
 def beat_into(descriptor: int, every_seconds: float = BEAT_SECONDS) -> None:
     """Give signs of life for as long as this process runs."""
     os.set_blocking(descriptor, False)
+    pause = threading.Event()
 
     def beat() -> None:
         # A closed pipe means that the supervisor is gone, and the lifeline ends us.
@@ -36,7 +37,7 @@ def beat_into(descriptor: int, every_seconds: float = BEAT_SECONDS) -> None:
                 # A full one has signs enough.
                 with suppress(BlockingIOError):
                     os.write(descriptor, b".")
-                time.sleep(every_seconds)
+                pause.wait(every_seconds)
 
     threading.Thread(target=beat, name="covey-heartbeat", daemon=True).start()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,6 +40,7 @@ from server_kit.daemon.refusals import Misconduct
 from server_kit.daemon.release_receipts import receipt_in
 from server_kit.errors import UnreadableReceipt
 from server_kit.interfaces import CheckIn
+from server_kit.steady_clock import steady_seconds
 from server_kit.store.protocol import Arrival, TaskRecord, TaskState
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class LiveDesk:
         leniency: Leniency | None = None,
         promise: Promise | None = None,
         most_records: float = norms.MOST_RECORDS,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = steady_seconds,
     ) -> None:
         self.presence = Presence()
         self.told = Told()

@@ -18,6 +18,7 @@ from server_kit.cohort_tree import ROOT
 from server_kit.daemon.live_fleet import booked
 from server_kit.daemon.stored_updates import UnreadableUpdate, count_unreadable, read_update
 from server_kit.interfaces import Order
+from server_kit.steady_clock import steady_seconds
 from server_kit.store.protocol import Asking, TaskRecord, TaskState
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Pretraining:
     hand_out: HandOut
     give_up: Callable[[TaskRecord], None]
     patience_seconds: float = 60.0
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = steady_seconds
     _used: set[TaskId] = field(default_factory=set)
     _are_some: bool = True
     """Whether the store may hold tasks of ours."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from server_kit.commands.overview import LATELY_SECONDS
 from server_kit.dashboard.cohort_views import Document, changes, cohort_lines
 from server_kit.observer.health import Health, is_alive, is_ready
+from server_kit.steady_clock import steady_seconds
 
 if TYPE_CHECKING:
     from server_kit.dashboard.sight import Sight
@@ -155,7 +156,8 @@ def _spend(sight: Sight, spread: SpendSpread | None) -> Document | None:
 def _verdicts(sight: Sight, snapshots: list[Snapshot]) -> Document:
     facts, now = sight.reader.facts(), sight.clock()
     leases = None if facts is None else facts.leases
-    return {"alive": _told(is_alive(snapshots, now)), "ready": _told(is_ready(snapshots, leases, now))}
+    ready = is_ready(snapshots, leases, now, steady_seconds())
+    return {"alive": _told(is_alive(snapshots, now)), "ready": _told(ready)}
 
 
 def _told(found: Health) -> Document:

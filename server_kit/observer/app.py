@@ -21,6 +21,7 @@ from server_kit.observer.exposition import Exposed
 from server_kit.observer.health import Health, is_alive, is_ready
 from server_kit.observer.store_reader import StoreReader
 from server_kit.snapshots import read_snapshots
+from server_kit.steady_clock import steady_seconds
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -48,7 +49,7 @@ def create_app(home: Home, reader: StoreReader | None = None) -> Starlette:
     def readyz(request: Request) -> Response:
         facts = reader.facts()
         leases = None if facts is None else facts.leases
-        return answer(request, is_ready(read_snapshots(home.run), leases, time.time()))
+        return answer(request, is_ready(read_snapshots(home.run), leases, time.time(), steady_seconds()))
 
     def metrics(_: Request) -> Response:
         exposed = Exposed(

@@ -49,11 +49,13 @@ def is_alive(snapshots: Sequence[Snapshot], now_seconds: float) -> Health:
     return Health(tuple(faults))
 
 
-def is_ready(snapshots: Sequence[Snapshot], leases: Sequence[Lease] | None, now_seconds: float) -> Health:
-    """Whether devices that come now are taken in."""
+def is_ready(
+    snapshots: Sequence[Snapshot], leases: Sequence[Lease] | None, now_seconds: float, steady_seconds: float
+) -> Health:
+    """Whether devices that come now are taken in. Leases go by another clock than what processes publish."""
     faults = list(is_alive(snapshots, now_seconds).faults)
     if leases is None:
         faults.append("the store cannot be read")
-    elif not any(lease.name == COORDINATOR_LEASE and lease.until_seconds > now_seconds for lease in leases):
+    elif not any(lease.name == COORDINATOR_LEASE and lease.until_seconds > steady_seconds for lease in leases):
         faults.append("no coordinator holds its lease")
     return Health(tuple(faults))

@@ -46,7 +46,8 @@ class PatientProtocol(H11Protocol):
     @property
     def is_silent(self) -> bool:
         """Whether no request is under way."""
-        return self.cycle is None or self.cycle.response_complete
+        cycle: Any = self.cycle  # None before the first request, whatever uvicorn declares
+        return cycle is None or bool(cycle.response_complete)
 
     def _wait(self) -> None:
         """For the next request, and not for long."""

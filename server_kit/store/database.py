@@ -58,6 +58,9 @@ class Backend(Protocol):
     def engine(self) -> Engine:
         """The same for SQLAlchemy, to migrate."""
 
+    def damage(self, connection: Any) -> list[str]:
+        """What is wrong with the database's own files, after reading all of them; empty if nothing is."""
+
     def meaning(self, error: Exception) -> StoreError:
         """The driver's error as one of ours."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from server_kit.errors import InvalidSetting
+from server_kit.steady_clock import steady_seconds
 from server_kit.store.blobs import open_blobs
 from server_kit.store.database import Database
 from server_kit.store.key_ring import KeyRing
@@ -32,7 +32,7 @@ def open_store(
     url: str,
     keys: StoreKeys,
     blobs: Blobs | str | Path,
-    clock: Callable[[], float] = time.time,
+    clock: Callable[[], float] = steady_seconds,
     quota: Quota | None = None,
 ) -> SqlStore:
     """The store at `sqlite:///PATH` or `postgresql+psycopg://...`, made if it is not there.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from server_kit.store.parts import Ground
     from server_kit.store.schema import SealedColumn
 
-_BATCH = 200
+BATCH = 200
 
 
 def rotate(ground: Ground) -> int:
@@ -38,28 +38,28 @@ def rotate(ground: Ground) -> int:
 
 def _walk(ground: Ground, column: SealedColumn, number: int) -> int:
     """Seal one column anew, by primary key. Rows that others add meanwhile are sealed under the new key already."""
-    first, following, store = _statements(column)
+    first, following, store = statements(column)
     resealed, after = 0, None
     while True:
         with ground.database.writing() as session:
             sealer = ground.ring.sealer(session)
-            rows = session.all(first) if after is None else session.all(following, **_named(column, after))
+            rows = session.all(first) if after is None else session.all(following, **named_row(column, after))
             old = [row for row in rows if row[-1] is not None and key_number(row[-1]) < number]
             renewed = [(row, _resealed(ground.ring, sealer, column, row)) for row in old]
-            session.many(store, [{**_named(column, row), "new": new} for row, new in renewed if new is not None])
+            session.many(store, [{**named_row(column, row), "new": new} for row, new in renewed if new is not None])
         resealed += len(old)
-        if len(rows) < _BATCH:
+        if len(rows) < BATCH:
             return resealed
         after = rows[-1]
 
 
 @cache
-def _statements(column: SealedColumn) -> tuple[ClauseElement, ClauseElement, ClauseElement]:
-    """The first rows of its table, those after one, and the storing of a new value."""
+def statements(column: SealedColumn) -> tuple[ClauseElement, ClauseElement, ClauseElement]:
+    """By primary key: the first rows of its table, those after one, and the storing of a new value."""
     table, body = column.table, column.table.c[column.column]
     keys = [table.c[name] for name in column.keys]
     binds: list[Any] = [bindparam(f"of_{name}") for name in column.keys]
-    first = select(*keys, body).order_by(*keys).limit(_BATCH)
+    first = select(*keys, body).order_by(*keys).limit(BATCH)
     store = update(table).where(*(key == bind for key, bind in zip(keys, binds, strict=True)))
     return first, first.where(tuple_(*keys) > tuple_(*binds)), store.values({column.column: bindparam("new")})
 
@@ -73,5 +73,6 @@ def _resealed(ring: KeyRing, sealer: Sealer, column: SealedColumn, row: Row) -> 
         return None
 
 
-def _named(column: SealedColumn, row: Row) -> dict[str, Any]:
+def named_row(column: SealedColumn, row: Row) -> dict[str, Any]:
+    """What these statements call the keys of a row."""
     return {f"of_{name}": value for name, value in zip(column.keys, row, strict=False)}

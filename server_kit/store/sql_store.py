@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
+from server_kit.steady_clock import steady_seconds
+from server_kit.store.examining import examine
 from server_kit.store.folds import SqlFolds
 from server_kit.store.intake import SqlIntake
 from server_kit.store.invitations import SqlInvitations
@@ -19,13 +20,14 @@ from server_kit.store.rounds import SqlRounds
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from server_kit.store.examining import Examined
     from server_kit.store.parts import Ground
 
 
 class SqlStore(SqlIntake, SqlRounds, SqlFolds, SqlLeases, SqlLookout):
     """What a server must not forget; see `protocol`. Used from several threads of several processes."""
 
-    def __init__(self, ground: Ground, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, ground: Ground, clock: Callable[[], float] = steady_seconds) -> None:
         super().__init__(ground)
         self._clock = clock
         self._register = SqlRegister(ground.database, clock)
@@ -54,6 +56,10 @@ class SqlStore(SqlIntake, SqlRounds, SqlFolds, SqlLeases, SqlLookout):
     def rotate(self) -> int:
         """Seal everything under a new key while the server runs, and drop the old; returns how many values."""
         return rotate(self._ground)
+
+    def examine(self) -> Examined:
+        """Read everything there is; what cannot be read any more."""
+        return examine(self._ground)
 
     def close(self) -> None:
         self._database.close()

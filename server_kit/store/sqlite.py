@@ -24,6 +24,7 @@ _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
 
 
 _PAUSE_SECONDS = 0.0005
+_MOST_FAULTS = 20
 
 
 class Sqlite:
@@ -71,6 +72,10 @@ class Sqlite:
 
     def engine(self) -> Engine:
         return create_engine("sqlite://", creator=self.connect, poolclass=NullPool)
+
+    def damage(self, connection: sqlite3.Connection) -> list[str]:
+        found = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({_MOST_FAULTS})")]
+        return [] if found == ["ok"] else [each.replace("\n", " ") for each in found]
 
     def meaning(self, error: Exception) -> StoreError:
         if isinstance(error, UnicodeDecodeError) or primary_code(error) in _DAMAGE:

@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -38,18 +39,25 @@ def test_whoever_is_stopped_is_replaced_and_updates_flow_again(daemon):
     for part in ("worker_process", "coordinator_process"):
         (hung,) = daemon.pids(part)
         os.kill(hung, signal.SIGSTOP)
-        wait_until(lambda part=part, hung=hung: hung not in daemon.pids(part), "its end", SECONDS)
-        so_far = len(fleet.thanked)
-        wait_until(lambda so_far=so_far: len(fleet.thanked) >= so_far + 6, f"six updates without {part}", SECONDS)
+        wait_until(partial(is_gone, daemon, hung), f"the end of {part}", SECONDS)
+        wait_until(partial(has_thanked, fleet, len(fleet.thanked) + 6), f"six updates without {part}", SECONDS)
     (hung,) = daemon.pids("server_kit.observer")
     os.kill(hung, signal.SIGSTOP)
-    wait_until(lambda: observer_answers(daemon) and hung not in daemon.pids("server_kit.observer"), "pages", SECONDS)
+    wait_until(lambda: is_gone(daemon, hung) and observer_answers(daemon), "pages", SECONDS)
     said = daemon.said()
     assert said.count('"a process hangs and is killed"') == 3, said
     token = read_token(daemon.home.secrets)
     assert token is not None
     assert token not in said, "a journal keeps what is said"
     fleet.end()
+
+
+def is_gone(daemon: RealDaemon, pid: int) -> bool:
+    return pid not in daemon.pids()
+
+
+def has_thanked(fleet: Fleet, times: int) -> bool:
+    return len(fleet.thanked) >= times
 
 
 def observer_answers(daemon: RealDaemon) -> bool:

@@ -103,7 +103,7 @@ class TestHealth:
         assert (reply.status, reply.json()["faults"]) == (503, ["no coordinator holds its lease"])
 
     def test_a_store_that_cannot_be_read_is_not_ready(self):
-        assert "the store cannot be read" in is_ready([], None, time.time()).faults
+        assert "the store cannot be read" in is_ready([], None, time.time(), time.time()).faults
 
 
 class TestMetrics:
