@@ -13,7 +13,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from device_sdk.events import emit, error_name
-from device_sdk.trainers.errors import EvaluationFailed, SharingFailed, TrainerError, TrainingFailed, TrainingStopped
+from device_sdk.trainers.errors import (
+    EvaluationFailed,
+    SharingFailed,
+    TrainerError,
+    TrainingFailed,
+    TrainingStopped,
+    UnreadableRecords,
+)
 
 if TYPE_CHECKING:
     from device_sdk.trainers.protocol import ModelChecker
@@ -110,6 +117,14 @@ def in_sharing(error: BaseException) -> SharingFailed:
             "share another under a new subject when the data can be counted"
         ),
         error,
+    )
+
+
+def in_reading() -> UnreadableRecords:
+    """What the app is told of records that counted as nothing; not how many, nor which."""
+    return UnreadableRecords(
+        "some of the device's records cannot be read or make the model raise; they count as nothing, so that the server "
+        "cannot tell; look at each of them with the app's own model, and mend or remove them"
     )
 
 

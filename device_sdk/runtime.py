@@ -30,7 +30,7 @@ from device_sdk.assignments import Assignments
 from device_sdk.cohort_choice import CohortChoice
 from device_sdk.conditions import Conditions
 from device_sdk.errors import DeviceBusy, OutOfOrder
-from device_sdk.failures import Failures, forgiving, in_sharing
+from device_sdk.failures import Failures, forgiving, in_reading, in_sharing
 from device_sdk.outbox import Outbox, summary_order
 from device_sdk.pauses import Pauses
 from device_sdk.policy import Abilities, Gatekeeper, Policy, Reason, TaskRefused
@@ -39,7 +39,7 @@ from device_sdk.questions import Questions
 from device_sdk.renewal import Renewal
 from device_sdk.round_record import UNFINISHED, Kind, Phase
 from device_sdk.trainers.errors import InvalidSettings, ModelMismatch, TrainingStopped
-from device_sdk.trainers.protocol import ModelChecker
+from device_sdk.trainers.protocol import ModelChecker, RecordReader
 from device_sdk.unfailing import Unfailing
 from device_sdk.wire.errors import (
     Cancelled,
@@ -160,6 +160,8 @@ class Runtime:
                 refused = self._refused(task, trainer)
                 if refused is not None:
                     task.decline(refused)
+        if isinstance(trainer, RecordReader) and trainer.unreadable_records:
+            self._failures.note(in_reading())
         return self.updates_sent
 
     def _refused(self, task: TaskInHand, trainer: Trainer) -> Reason | None:

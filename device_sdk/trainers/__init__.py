@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         TrainerError,
         TrainingFailed,
         TrainingStopped,
+        UnreadableRecords,
     )
     from device_sdk.trainers.numpy_trainer import NumpyTrainer
     from device_sdk.trainers.protocol import (
@@ -46,6 +47,7 @@ _HOMES = {
     "TrainingFailed": "errors",
     "TrainingSettings": "protocol",
     "TrainingStopped": "errors",
+    "UnreadableRecords": "errors",
 }
 
 __all__ = [
@@ -66,6 +68,7 @@ __all__ = [
     "TrainingFailed",
     "TrainingSettings",
     "TrainingStopped",
+    "UnreadableRecords",
 ]
 
 

@@ -5,7 +5,8 @@ TrainerError
 ├── InvalidSettings     settings that cannot be followed
 ├── TrainingFailed      the app's model, loss or data raised; the cause is attached and stays on the device
 ├── EvaluationFailed    the same while a question about a model was answered
-└── SharingFailed       the same while records were counted for a summary
+├── SharingFailed       the same while records were counted for a summary
+└── UnreadableRecords   some records could not be read, or made the model raise, and counted as nothing
 TrainingStopped         the app, a deadline or a condition said stop; no error, hence no `Exception`
 """
 
@@ -34,6 +35,10 @@ class EvaluationFailed(TrainerError):
 
 class SharingFailed(TrainerError):
     """The data of a summary could not be counted; the server was sent one of no records, noised like any other."""
+
+
+class UnreadableRecords(TrainerError):
+    """Some records could not be read, or made the model raise; they counted as nothing, and the others as ever."""
 
 
 class TrainingStopped(BaseException):

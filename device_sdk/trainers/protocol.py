@@ -147,6 +147,13 @@ class ModelChecker(Protocol):
         """Raise `ModelMismatch` for a model of tensors that this trainer cannot train."""
 
 
+@runtime_checkable
+class RecordReader(Protocol):
+    """A trainer that goes on without records that it cannot read, and says that there are some."""
+
+    unreadable_records: bool
+
+
 def units_of(trainer: object) -> frozenset[PrivacyUnit]:
     """Whom the updates of a trainer can protect: every update the whole device, some each of its records."""
     if isinstance(trainer, RecordLevelTrainer):

@@ -175,6 +175,18 @@ def test_a_record_that_torch_cannot_read_or_does_not_know(usual, tmp_path):
     assert sights(tmp_path / "odd device", odd, is_odd=True) == at_device_level
 
 
+class FoundUnreadable(NumpyTrainer):
+    """One that has met a record which it could not read."""
+
+    unreadable_records = True
+
+
+def test_records_that_count_as_nothing_are_told_to_the_app_alone(usual, tmp_path):
+    level = {"budget": RECORD_BUDGET, **RECORD}
+    odd = FoundUnreadable(INPUTS, LABELS)
+    assert sights(tmp_path / "odd", odd, is_odd=True, **level) == usual("record", ordinary(), **level)
+
+
 QUESTIONS = {
     "choice": {"models": MODELS},
     "accuracy": {"models": MODELS[:1]},
