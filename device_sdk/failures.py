@@ -123,8 +123,8 @@ def in_sharing(error: BaseException) -> SharingFailed:
 def in_reading() -> UnreadableRecords:
     """What the app is told of records that counted as nothing; not how many, nor which."""
     return UnreadableRecords(
-        "some of the device's records cannot be read or make the model raise; they count as nothing, so that the server "
-        "cannot tell; look at each of them with the app's own model, and mend or remove them"
+        "some of the device's records cannot be read or make the model raise; they count as nothing, so that the "
+        "server cannot tell; look at each of them with the app's own model, and mend or remove them"
     )
 
 
