@@ -158,7 +158,7 @@ def _distance(scale: float, block: NDArray[np.int16], place_words: Words, test_w
     exponent += place
     exponent *= place
     exponent *= -scale
-    distance = np.multiply(test_words >> np.uint32(1), 2.0 ** -(_WORD - 1), dtype=np.float64)
+    distance: NDArray[np.float64] = np.multiply(test_words >> np.uint32(1), 2.0 ** -(_WORD - 1), dtype=np.float64)
     distance -= np.exp(exponent, out=exponent)
     return distance
 

@@ -3,16 +3,13 @@
 The model is FEMNIST's CNN (1.69 million weights), batches of 20. A private step is all of it: secret batch,
 clipped gradients, noise for every weight, step. We want at most 4 times the plain step.
 
-Measured on two x86 cores without a GPU, torch 2.13, Opacus 1.6, as multiples of the plain step. The machine was
-busy with other work, so the processor time of one thread says most; repeat on an idle one before quoting.
+Measured on two busy x86 cores without a GPU, torch 2.13, Opacus 1.6; processor time of one thread, in two runs:
 
-                                              private, ghost   private, hooks   Opacus, ghost
-    one thread, processor time (two runs)       1.50  1.57       4.94  4.78       2.61  2.52
-    one thread, wall time (this benchmark)      1.34             4.55             2.37
-    two threads, wall time, a quiet moment      1.55             5.46             2.79
-    two threads, wall time (this benchmark)     1.36             2.06             2.38   (plain itself 14 times slower)
+                   plain          private, ghost   times plain
+    CNN            23.5  23.1     70.9  73.5       3.02  3.18
+    MLP             0.75  0.70     6.7   6.7       9.0   9.6
 
-Noise for all weights takes 10 ms of processor time, exact noise would take 58, the plain step 30.
+Exact noise for all weights of the CNN takes 20 ms of that; docs/decisions/0006-dp-sgd.md has what it was before.
 """
 
 from __future__ import annotations
