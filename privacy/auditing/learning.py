@@ -135,6 +135,7 @@ def _of_all(reading: Reading, odds: Floats, columns: NDArray[np.int64], how: str
 
     def of(seen: Observations) -> Floats:
         symbols = reading.of(_numbers(seen, columns)[:, :-1])
-        return np.take_along_axis(odds, symbols.T, axis=1).sum(axis=0)
+        together: Floats = np.take_along_axis(odds, symbols.T, axis=1).sum(axis=0)
+        return together
 
     return Statistic(f"{reading.name} all values{how}", of)

@@ -81,7 +81,8 @@ class Extremes:
 
 def extremes_of(name: str, relation: NeighbouringRelation | str = NeighbouringRelation.REPLACE) -> Extremes:
     """Other terms under which a built-in mechanism is to be audited as well; none but for DP-SGD."""
-    mechanisms, refused = {}, []
+    mechanisms: dict[str, Mechanism[Any]] = {}
+    refused = []
     for noise_multiplier, grid_bits in _EXTREMES_OF_DP_SGD if name == "dp_sgd" else ():
         terms = f"{_as_written(noise_multiplier)}, grid {grid_bits}"
         try:

@@ -108,12 +108,12 @@ def dp_sgd_worlds(terms: dict[str, int | str], relation: NeighbouringRelation) -
         }
     worlds = []
     for name, pair in pairs.items():
-        data = (layer.by_numpy(records) for records in pair)
-        worlds.append(World(f"{name}, NumPy float32", *data, _centres(layer, terms, pair)))
+        first, second = map(layer.by_numpy, pair)
+        worlds.append(World(f"{name}, NumPy float32", first, second, _centres(layer, terms, pair)))
     name, pair = next(iter(pairs.items()))
     for number in ("float32", "float64") if _has_torch() else ():
-        models = (layer.by_torch(records, number) for records in pair)
-        worlds.append(World(f"{name}, torch {number}", *models, _centres(layer, terms, pair)))
+        model, other = (layer.by_torch(records, number) for records in pair)
+        worlds.append(World(f"{name}, torch {number}", model, other, _centres(layer, terms, pair)))
     return worlds
 
 
@@ -143,7 +143,7 @@ def _only_dense_layer(shapes: dict[str, tuple[int, ...]]) -> tuple[str, bool]:
     layers = [name.removesuffix(".weight") for name, shape in shapes.items() if name.endswith(".weight")]
     if len(layers) == 1 and set(shapes) <= {f"{layers[0]}.weight", f"{layers[0]}.bias"}:
         layer, shape = layers[0], shapes[f"{layers[0]}.weight"]
-        if len(shape) == 2 and math.prod(shape):
+        if len(shape) == 2 and 0 not in shape:
             return layer, f"{layer}.bias" in shapes
     raise InvalidTerms(
         "the built-in worlds for dp_sgd are for one dense layer, name.weight and maybe name.bias; pass worlds of your "
