@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -84,11 +85,19 @@ def take_decision(
     click.echo(started_over_text(opened, reason), err=True)
 
 
-def chosen_mechanisms(
-    names: Sequence[str], every: bool, delta: float, terms: dict[str, Any]
-) -> list[tuple[str, Mechanism[Any]]]:
-    """The mechanisms to audit and what to call them: built in and shaped by `terms`, or somebody's own."""
-    from privacy.auditing import BUILT_IN, built_in, load
+@dataclass(frozen=True)
+class ToAudit:
+    """A mechanism under the name it was asked for, how often to run it unless told, and what cannot be tried on it."""
+
+    name: str
+    mechanism: Mechanism[Any]
+    usual_trials: int
+    left_out: tuple[str, ...] = ()
+
+
+def chosen_mechanisms(names: Sequence[str], every: bool, delta: float, terms: dict[str, Any]) -> list[ToAudit]:
+    """The mechanisms to audit: built in and shaped by `terms`, or somebody's own."""
+    from privacy.auditing import BUILT_IN, load, usual_trials
 
     if every and names:
         raise click.UsageError("Give --mechanism or --all, not both.")
@@ -97,11 +106,27 @@ def chosen_mechanisms(
         raise click.UsageError(f"{own[0]} sets its own terms; leave out --{next(iter(terms)).replace('_', '-')}.")
     if every and "noise_multiplier" in terms:
         raise click.UsageError("Not every built-in mechanism takes --noise-multiplier; name one with --mechanism.")
-    chosen = BUILT_IN if every else names or ("label_histogram",)
-    return [
-        (name.rpartition(":")[2], load(_importable(name)) if ":" in name else built_in(name, delta=delta, **terms))
-        for name in chosen
-    ]
+    chosen: list[ToAudit] = []
+    for name in BUILT_IN if every else names or ("label_histogram",):
+        if ":" in name:
+            mechanism = load(_importable(name))
+            chosen.append(ToAudit(name.rpartition(":")[2], mechanism, usual_trials(mechanism.name)))
+        else:
+            chosen += _built_in(name, delta, terms)
+    return chosen
+
+
+def _built_in(name: str, delta: float, terms: dict[str, Any]) -> list[ToAudit]:
+    """As asked for, and under the extreme terms of its kind unless the noise was named."""
+    from privacy.auditing import built_in, extremes_of, usual_trials
+
+    trials = usual_trials(name)
+    asked = built_in(name, delta=delta, **terms)
+    if "noise_multiplier" in terms:
+        return [ToAudit(name, asked, trials)]
+    extremes = extremes_of(name, asked.cost.relation)
+    others = [ToAudit(each, mechanism, trials) for each, mechanism in extremes.mechanisms.items()]
+    return [ToAudit(name, asked, trials, extremes.refused), *others]
 
 
 def check_can_write(out: Path) -> None:

@@ -91,7 +91,7 @@ def _lessons(
         alike, together = _odds(counts[:, :-1].sum(axis=1, keepdims=True))
         if together[0] > 0:
             table = np.repeat(alike, len(columns), axis=0)
-            lessons.append(_Lesson(float(together[0]) * len(columns), _of_all(reading, table, columns, "any of ")))
+            lessons.append(_Lesson(float(together[0]) * len(columns), _of_all(reading, table, columns, " alike")))
     return lessons
 
 
@@ -135,6 +135,7 @@ def _of_all(reading: Reading, odds: Floats, columns: NDArray[np.int64], how: str
 
     def of(seen: Observations) -> Floats:
         symbols = reading.of(_numbers(seen, columns)[:, :-1])
-        return np.take_along_axis(odds, symbols.T, axis=1).sum(axis=0)
+        together: Floats = np.take_along_axis(odds, symbols.T, axis=1).sum(axis=0)
+        return together
 
-    return Statistic(f"{reading.name} {how}all values", of)
+    return Statistic(f"{reading.name} all values{how}", of)

@@ -46,13 +46,8 @@ def built_in(
     """
     relation = _relation(relation)
     if name in _GAUSSIAN:
-        if noise_multiplier is None:
-            noise_multiplier = _noise_for(name, epsilon, delta, relation)
-        if name == "dp_sgd":
-            return _dp_sgd(noise_multiplier, relation)
-        if name == "clipped_update":
-            return ClippedUpdate({"weights": (4,)}, 1, noise_multiplier, relation)
-        return DiscreteGaussian(2, 1, noise_multiplier, relation)
+        noise = _noise_for(name, epsilon, delta, relation) if noise_multiplier is None else noise_multiplier
+        return _gaussian(name, noise, relation)
     if noise_multiplier is not None and name in _LAPLACE:
         raise InvalidTerms(f"{name} takes its noise from ε, not from a noise multiplier; nothing was run")
     match name:
@@ -69,6 +64,11 @@ def built_in(
     raise InvalidTerms(f"there is no built-in mechanism {name!r}; choose from {', '.join(BUILT_IN)}; nothing was run")
 
 
+def usual_trials(name: str) -> int:
+    """Runs for each neighbour, unless said otherwise: fewer where each one trains a model."""
+    return 3_000 if name.startswith("dp_sgd") else 20_000
+
+
 @dataclass(frozen=True)
 class Extremes:
     """Terms of one mechanism that are as hard to hide behind as it lets through."""
@@ -81,13 +81,14 @@ class Extremes:
 
 def extremes_of(name: str, relation: NeighbouringRelation | str = NeighbouringRelation.REPLACE) -> Extremes:
     """Other terms under which a built-in mechanism is to be audited as well; none but for DP-SGD."""
-    mechanisms, refused = {}, []
+    mechanisms: dict[str, Mechanism[Any]] = {}
+    refused = []
     for noise_multiplier, grid_bits in _EXTREMES_OF_DP_SGD if name == "dp_sgd" else ():
-        terms = f"noise {noise_multiplier}, grid {grid_bits}"
+        terms = f"{_as_written(noise_multiplier)}, grid {grid_bits}"
         try:
-            mechanisms[f"{name}, {terms}"] = _dp_sgd(noise_multiplier, _relation(relation), grid_bits)
+            mechanisms[f"{name} {terms}"] = _dp_sgd(noise_multiplier, _relation(relation), grid_bits)
         except InvalidTerms:
-            refused.append(f"{terms}: the mechanism refuses such terms")
+            refused.append(f"noise multiplier {terms}: it refuses such terms, so that nobody can ask for them")
     return Extremes(mechanisms, tuple(refused))
 
 
@@ -114,11 +115,23 @@ def load(dotted: str) -> Mechanism[Any]:
     return made
 
 
+def _as_written(noise_multiplier: int) -> str:
+    return str(noise_multiplier) if noise_multiplier < 10**6 else f"2**{noise_multiplier.bit_length() - 1}"
+
+
 def _noise_for(name: str, epsilon: Number, delta: float, relation: NeighbouringRelation) -> float:
     if name == "dp_sgd":
         one_step = {"sampling_rate": 1, "steps_per_round": 1}
         return noise_for(epsilon, delta, 1, PrivacyUnit.RECORD, relation, **one_step).noise_multiplier
     return noise_for(epsilon, delta, 1, PrivacyUnit.DEVICE, relation).noise_multiplier
+
+
+def _gaussian(name: str, noise_multiplier: Number, relation: NeighbouringRelation) -> Mechanism[Any]:
+    if name == "clipped_update":
+        return ClippedUpdate({"weights": (4,)}, 1, noise_multiplier, relation)
+    if name == "discrete_gaussian":
+        return DiscreteGaussian(2, 1, noise_multiplier, relation)
+    return _dp_sgd(noise_multiplier, relation)
 
 
 def _dp_sgd(noise_multiplier: Number, relation: NeighbouringRelation, grid_bits: int = 8) -> DpSgd:

@@ -77,7 +77,8 @@ def _window(low: int) -> Reading:
 
     def digits(numbers: NDArray[Any]) -> Symbols:
         if numbers.dtype.kind != "f":
-            return (numbers.astype(np.int64) >> low) & (2**_DIGITS - 1)
+            whole: Symbols = (numbers.astype(np.int64) >> low) & (2**_DIGITS - 1)
+            return whole
         shown = np.mod(np.floor(np.ldexp(numbers.astype(np.float64), -low)), 2.0**_DIGITS)
         return np.where(np.isfinite(shown), shown, 2**_DIGITS).astype(np.int64)
 
@@ -94,7 +95,8 @@ def _mantissa_windows(numbers: NDArray[Any]) -> list[Reading]:
         def digits(numbers: NDArray[Any]) -> Symbols:
             floats = numbers if numbers.dtype.itemsize in {2, 4, 8} else numbers.astype(np.float64)
             words = np.ascontiguousarray(floats).view(f"u{floats.dtype.itemsize}").astype(np.int64)
-            return np.where(np.isfinite(floats), (words >> low) & (2**_DIGITS - 1), 2**_DIGITS)
+            shown: Symbols = np.where(np.isfinite(floats), (words >> low) & (2**_DIGITS - 1), 2**_DIGITS)
+            return shown
 
         return Reading(f"mantissa bits {low} to {low + _DIGITS - 1} of", 2**_DIGITS, digits)
 

@@ -95,54 +95,47 @@ class _Layer:
 def dp_sgd_worlds(terms: dict[str, int | str], relation: NeighbouringRelation) -> list[World]:
     """Records that pull one way, the other way, not at all, too far, or are not numbers."""
     layer = _Layer.of(terms)
-    adds = relation is NeighbouringRelation.ADD_REMOVE
     pairs: dict[str, tuple[list[float], list[float]]] = {
         "a record or none": ([], [1.0]),
         "a record of 100 clip norms or none": ([], [_FAR]),
         "a record that is not a number or none": ([], [math.nan]),
     }
-    if not adds:
+    if relation is NeighbouringRelation.REPLACE:
         pairs = {
             "opposite records": ([-1.0], [1.0]),
             "opposite records of 100 clip norms": ([-_FAR], [_FAR]),
             "a record or one that is not a number": ([1.0], [math.nan]),
         }
-    worlds = [_by_numpy(name, layer, terms, *pair) for name, pair in pairs.items()]
-    sharpest = next(iter(pairs))
-    if importlib.util.find_spec("torch") is not None:
-        worlds += [_by_torch(sharpest, layer, terms, *pairs[sharpest], number) for number in ("float32", "float64")]
+    worlds = []
+    for name, pair in pairs.items():
+        first, second = map(layer.by_numpy, pair)
+        worlds.append(World(f"{name}, NumPy float32", first, second, _centres(layer, terms, pair)))
+    name, pair = next(iter(pairs.items()))
+    for number in ("float32", "float64") if _has_torch() else ():
+        model, other = (layer.by_torch(records, number) for records in pair)
+        worlds.append(World(f"{name}, torch {number}", model, other, _centres(layer, terms, pair)))
     return worlds
 
 
 def dp_sgd_left_out() -> tuple[str, ...]:
     """What could not be tried here."""
-    has_torch = importlib.util.find_spec("torch") is not None
-    return () if has_torch else ("models of torch, float64 ones among them: torch is not installed",)
+    return () if _has_torch() else ("models of torch, float64 ones among them: torch is not installed",)
 
 
-def _by_numpy(name: str, layer: _Layer, terms: dict[str, int | str], first: list[float], second: list[float]) -> World:
-    return World(
-        f"{name}, NumPy float32", layer.by_numpy(first), layer.by_numpy(second), _centres(layer, terms, first, second)
-    )
-
-
-def _by_torch(
-    name: str, layer: _Layer, terms: dict[str, int | str], first: list[float], second: list[float], number: str
-) -> World:
-    data = layer.by_torch(first, number), layer.by_torch(second, number)
-    return World(f"{name}, torch {number}", *data, _centres(layer, terms, first, second))
+def _has_torch() -> bool:
+    return importlib.util.find_spec("torch") is not None
 
 
 def _centres(
-    layer: _Layer, terms: dict[str, int | str], first: list[float], second: list[float]
+    layer: _Layer, terms: dict[str, int | str], pair: tuple[list[float], list[float]]
 ) -> tuple[Floats, Floats] | None:
     """What is released without noise, in grid steps; only one step on all records is simple enough to say."""
     one_step = Fraction(terms["sampling_rate"]) == 1 and int(terms["steps"]) == 1
-    if not one_step or any(abs(times) > 1 or math.isnan(times) for times in (*first, *second)):
+    if not one_step or any(abs(times) > 1 or math.isnan(times) for records in pair for times in records):
         return None
     steps_per_unit = float((1 << int(terms["grid_bits"])) / Fraction(terms["clip_norm"]))
-    down, up = (-layer.gradient(sum(records)) * steps_per_unit for records in (first, second))
-    return down, up
+    first, second = (-layer.gradient(sum(records)) * steps_per_unit for records in pair)
+    return first, second
 
 
 def _only_dense_layer(shapes: dict[str, tuple[int, ...]]) -> tuple[str, bool]:
@@ -150,7 +143,7 @@ def _only_dense_layer(shapes: dict[str, tuple[int, ...]]) -> tuple[str, bool]:
     layers = [name.removesuffix(".weight") for name, shape in shapes.items() if name.endswith(".weight")]
     if len(layers) == 1 and set(shapes) <= {f"{layers[0]}.weight", f"{layers[0]}.bias"}:
         layer, shape = layers[0], shapes[f"{layers[0]}.weight"]
-        if len(shape) == 2 and math.prod(shape):
+        if len(shape) == 2 and 0 not in shape:
             return layer, f"{layer}.bias" in shapes
     raise InvalidTerms(
         "the built-in worlds for dp_sgd are for one dense layer, name.weight and maybe name.bias; pass worlds of your "

@@ -67,9 +67,12 @@ def _power(report: AuditReport) -> str:
 
 
 def _reading(reports: Sequence[AuditReport]) -> str:
-    trials, confidence = reports[0].trials, reports[0].confidence
+    trials, confidence = sorted({report.trials for report in reports}), reports[0].confidence
+    fewest = "" if len(trials) == 1 else f"{trials[0]} to "
     return (
-        f"{counted(trials, 'run')} for each of two neighbours, {100 * confidence:g} % confidence. "
+        f"{fewest}{counted(trials[-1], 'run')} for each of two neighbours, {100 * confidence:g} % confidence. "
+        "Looked at: errors, length, how large the numbers are, which values occur, what they end with, and on which "
+        "grid they lie. "
         '"Notices" is the shortfall of noise that this audit would have found 19 times in 20. '
         "A lower bound above the claim is evidence of a fault; one below it proves nothing: "
         "an experiment cannot show that a mechanism is private."

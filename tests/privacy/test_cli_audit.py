@@ -7,6 +7,7 @@ import textwrap
 import pytest
 
 from covey import ExitCode
+from privacy.auditing import mechanisms, usual_trials
 from tests.architecture.repository import ROOT
 from tests.privacy.cli_helpers import run
 
@@ -52,6 +53,28 @@ def test_terms_shape_a_built_in_mechanism(capsys):
     words = ("--epsilon", 0.25, "--relation", "add_remove", *SURE)
     (audit,) = run(capsys, "audit", *words, "--json").document["audits"]
     assert (audit["claimed_epsilon"], audit["trials"]) == (0.25, 1_000)
+
+
+@pytest.mark.statistical
+def test_dp_sgd_is_audited_under_extreme_terms_too_and_what_it_refuses_is_named(capsys, monkeypatch):
+    monkeypatch.setattr(mechanisms, "_EXTREMES_OF_DP_SGD", ((512, 24), (8, 25)))
+    told = run(capsys, "audit", "--mechanism", "dp_sgd", "--trials", 60, "--confidence", 0.9999999)
+    assert told.code == ExitCode.DONE
+    assert [line.split("  ")[0] for line in told.out.splitlines()[2:4]] == ["dp_sgd", "dp_sgd 512, grid 24"]
+    text = " ".join(told.out.split())
+    assert "not tried on dp_sgd: noise multiplier 8, grid 25: it refuses such terms" in text
+    assert "which values occur, what they end with, and on which grid they lie" in text
+    assert max(map(len, told.out.splitlines())) <= 80
+
+
+@pytest.mark.statistical
+def test_dp_sgd_with_named_noise_is_audited_with_that_alone(capsys):
+    words = ("--mechanism", "dp_sgd", "--noise-multiplier", 4, "--trials", 60, "--json")
+    assert [audit["mechanism"] for audit in run(capsys, "audit", *words).document["audits"]] == ["dp_sgd"]
+
+
+def test_runs_are_fewer_where_each_one_trains_a_model():
+    assert [usual_trials(name) for name in ("label_histogram", "dp_sgd")] == [20_000, 3_000]
 
 
 @pytest.fixture

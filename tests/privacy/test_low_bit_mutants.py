@@ -83,7 +83,7 @@ def leave_out(monkeypatch, kind: str) -> None:
         monkeypatch.setattr(statistics, name, lambda *_: [])
 
 
-HONEST = {
+HONEST: dict[str, tuple[Any, int]] = {
     "randomised response": (RandomizedResponse(64, 1), 1_500),
     "label histogram": (LabelHistogram(2, 1), 1_500),
     "label histogram, add or remove, wide noise": (LabelHistogram(4, Fraction(1, 50), ADD_REMOVE), 1_500),
