@@ -13,7 +13,7 @@ from server_kit.aggregation.streaming import Held
 from server_kit.config import ServerConfig
 from server_kit.errors import InvalidSetting
 from server_kit.guarding import guard_of, guarded, usual_length
-from server_kit.interfaces import Update
+from server_kit.interfaces import Memory, Update
 from server_kit.presets import PRESETS
 from server_kit.round import Usable
 
@@ -68,7 +68,9 @@ def test_a_median_is_the_middle():
 
 
 def test_an_adaptive_server_takes_its_step_from_the_centre():
-    held, memory, plain = updates(8), {}, {}
+    held = updates(8)
+    memory: Memory = {}
+    plain: Memory = {}
     after = Guarded(FedYogi()).aggregate(torch.zeros(SIZE), Held(held), memory)
     centre = Update("", trimmed(held, 2).float())
     assert torch.equal(after, FedYogi().aggregate(torch.zeros(SIZE), Held([centre]), plain))

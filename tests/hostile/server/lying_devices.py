@@ -26,6 +26,7 @@ from device_sdk.wire.invitation import Invitation
 from device_sdk.wire.signing import signed
 from device_sdk.wire.task_terms import mechanism_of
 from device_sdk.wire.tensors import read_model
+from privacy.budget import PrivacyUnit
 from privacy.packing import pack_array
 from server_kit import Server
 from server_kit.config.sample import sample_settings
@@ -90,7 +91,7 @@ def painted(x: NDArray[np.float32]) -> NDArray[np.float32]:
 def settings(devices: int, rounds: int, level: str, ports: list[int], **aggregation: Any) -> str:
     """What `covey server init --preset fedavg` writes, for a small and eager federation."""
     text = sample_settings(preset="fedavg", level=level)
-    said = {
+    said: dict[str, dict[str, Any]] = {
         "federation": {"participants": devices, "rounds": rounds},
         "training": {"learning_rate": 2.0 if level == "record" else 0.5},
         "privacy": TEACHING[level],
@@ -215,7 +216,7 @@ def federation_with(
 @contextmanager
 def _device(folder: Path, port: int, invitation: str, level: str) -> Iterator[Device]:
     keys = {"store": "file", "file": str(folder.with_suffix(".key"))}
-    budget = PrivacyBudget(epsilon=80, delta=1e-6, training=level)
+    budget = PrivacyBudget(epsilon=80, delta=1e-6, training=PrivacyUnit(level))
     with Device.open(folder, server=f"localhost:{port}", budget=budget, keys=keys) as device:
         device.enrol(invitation)
         yield device

@@ -137,6 +137,7 @@ def test_a_case_is_a_contender_whose_terms_name_its_attack():
 def test_the_bound_of_the_table_is_that_of_its_terms():
     experiment = ExperimentFile.open(ROOT / "benchmarks/papers/attacks_record.toml").read()
     task, terms = experiment.settings.task, experiment.settings.privacy
+    assert terms is not None
     population = experiment.population(0)
     records = {population.num_samples(device) for device in population.devices}
     plan = terms.plan(strategy("fedavg"), task, records)
