@@ -113,7 +113,8 @@ class Backdoor:
 
     def chosen(self, labels: IntArray) -> NDArray[np.bool_]:
         """Which records can show whether the backdoor is there."""
-        return labels != self.target if self.source is None else labels == self.source
+        shows: NDArray[np.bool_] = labels != self.target if self.source is None else labels == self.source
+        return shows
 
     def stamped(self, x: Inputs, brightest: float) -> Inputs:
         """Records with the trigger."""

@@ -13,7 +13,7 @@ from server_kit.aggregation.streaming import Held
 from server_kit.config import ServerConfig
 from server_kit.errors import InvalidSetting
 from server_kit.guarding import guard_of, guarded, usual_length
-from server_kit.interfaces import Update
+from server_kit.interfaces import Memory, Update
 from server_kit.presets import PRESETS
 from server_kit.round import Usable
 
@@ -68,7 +68,9 @@ def test_a_median_is_the_middle():
 
 
 def test_an_adaptive_server_takes_its_step_from_the_centre():
-    held, memory, plain = updates(8), {}, {}
+    held = updates(8)
+    memory: Memory = {}
+    plain: Memory = {}
     after = Guarded(FedYogi()).aggregate(torch.zeros(SIZE), Held(held), memory)
     centre = Update("", trimmed(held, 2).float())
     assert torch.equal(after, FedYogi().aggregate(torch.zeros(SIZE), Held([centre]), plain))
@@ -197,3 +199,25 @@ def test_the_usual_length_is_that_of_a_task():
     )
     length = usual_length(read, read.federation.strategy("record"), 650)
     assert length == pytest.approx(norms.longest(task(proximal=1.0), 1))
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 23), (0, 4), (3, 11), (10, 23), (22, 23)])
+def test_some_coordinates_of_a_stored_update_are_those_of_the_whole(start, stop):
+    """The payload has tensors by name, the model has them in its own order."""
+    import numpy as np
+
+    from device_sdk.wire import messages as m
+    from device_sdk.wire.task_terms import mechanism_of
+    from privacy.packing import pack_array
+    from server_kit.daemon.stored_updates import decoded, decoded_part
+    from server_kit.layout import Layout
+    from server_kit.store.memory import MemoryPayload
+    from tests.server_kit.daemon.test_norms import task
+
+    layout = Layout((("z", (2, 4)), ("a", (5,)), ("m", (10,))))
+    specs = tuple(m.TensorSpec(name, m.Dtype.F32, shape) for name, shape in layout.tensors)
+    asked = task()
+    asked = replace(asked, model=replace(asked.model, tensors=specs))
+    payload = MemoryPayload(pack_array(np.arange(23, dtype=np.int64) - 11, mechanism_of(asked).width_bytes))
+    whole = decoded(asked, payload, layout)
+    assert torch.equal(decoded_part(asked, payload, layout, start, stop), whole[start:stop])

@@ -153,6 +153,26 @@ class TestCheck:
         wrong = with_settings(fresh, "[privacy]\nnoise_multiplier = 0.3\n")
         assert "more than [policy] promises" in findings(wrong, "policy")[Verdict.FAIL]
 
+    def test_a_new_federation_is_guarded_and_says_how(self, fresh):
+        said = findings(fresh, "guard")
+        assert "of 20 updates the 5 largest and smallest values of each weight are left out" in said[Verdict.OK]
+        assert "no update counts with more than a length of" in said[Verdict.OK]
+
+    @pytest.mark.parametrize(
+        ("settings", "said"),
+        [
+            ('[federation]\npreset = "casa"', "one dishonest device of few can still steer a model"),
+            ("[federation]\nparticipants = 2", "one dishonest device of few can still steer a model"),
+            ('[aggregation]\nguard = "none"', "one dishonest device can replace a model"),
+        ],
+    )
+    def test_a_weak_guard_is_warned_of(self, fresh, settings, said):
+        assert said in findings(with_settings(fresh, settings), "guard")[Verdict.WARN]
+
+    def test_a_guard_that_cannot_be_is_found(self, fresh):
+        wrong = '[federation]\npreset = "casa"\n[aggregation]\nguard = "trimmed_mean"'
+        assert "is not possible" in findings(with_settings(fresh, wrong), "guard")[Verdict.FAIL]
+
     def test_the_key_of_another_store_is_found(self, fresh):
         fresh.secrets.create_key("store.key")
         assert "does not open the store" in findings(fresh, "database")[Verdict.FAIL]

@@ -70,13 +70,13 @@ def _of_layer(factors: Any) -> Any:
 
 def sent(asked: m.Task, records: int) -> float:
     """The length of what the real mechanism makes of the worst device with so many records."""
-    mechanism = mechanism_of(asked)
+    mechanism: Any = mechanism_of(asked)
     if isinstance(asked.privacy, m.DeviceLevelTerms):
         far = {name: np.full(shape, 9.0) for name, shape in mechanism.shapes.items()}
         payload = mechanism.answer(far, NoiseSource()).payload
     else:
-        layered = _layered(asked)
-        payload = mechanism_of(layered).answer(one_way(records), NoiseSource()).payload
+        layered: Any = mechanism_of(_layered(asked))
+        payload = layered.answer(one_way(records), NoiseSource()).payload
     return float(np.linalg.norm(unpack_array(payload, mechanism.size, mechanism.width_bytes))) * mechanism.step
 
 

@@ -94,6 +94,37 @@ def test_a_large_update_is_read_piece_by_piece(filled):
     store.close()
 
 
+@pytest.mark.parametrize(
+    ("start", "stop"),
+    [
+        (0, 1),
+        (0, len(LARGE)),
+        (5, 5),
+        (1 << 20, (1 << 20) + 7),
+        ((1 << 20) - 3, (1 << 20) + 3),
+        (len(LARGE) - 4, len(LARGE)),
+    ],
+)
+def test_a_part_of_an_update_is_what_lies_there(filled, start, stop):
+    store = filled.open()
+    assert store.payload("c").part(start, stop) == b"".join(store.payload("c").pieces())[start:stop]
+    store.close()
+
+
+def test_a_part_does_not_open_where_its_piece_is_altered(filled):
+    name = filled.select("SELECT blob FROM payloads WHERE task = 'c'")[0][0]
+    content = bytearray((filled.blobs / name).read_bytes())
+    content[(1 << 20) + 5000] ^= 1
+    (filled.blobs / name).write_bytes(content)
+    store = filled.open()
+    assert store.payload("c").part(0, 10) == LARGE[:10]
+    with pytest.raises(CorruptRecord):
+        store.payload("c").part(1 << 20, (1 << 20) + 10)
+    with pytest.raises(CorruptRecord):
+        store.payload("c").part(len(LARGE) - 1, len(LARGE) + 9)
+    store.close()
+
+
 def test_bytes_that_another_worker_has_folded_meanwhile_are_not_called_corrupt(filled):
     store = filled.open()
     payload = store.payload("c")
