@@ -18,6 +18,8 @@ from device_sdk.wire.trust import check_issued, fetch_authority
 
 _FIRST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 5.0
+_MOST_LOST = 3
+"""So often a connection may break: a server that is flooded hangs up on some, and asking again costs nothing."""
 
 
 def enrol(
@@ -49,11 +51,14 @@ def enrol(
 
 def _reply(address: Address, authority: bytes, request: bytes, stop: Stop, deadline: Deadline) -> EnrolmentReply:
     """What the server says. Many are invited at a time, so while it is busy with others we ask again."""
-    backoff = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+    backoff, lost = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS), 0
     while True:
         try:
             return _asked(address, authority, request, stop, deadline)
-        except ServerBusy:
+        except ConnectionLost as error:
+            lost += not isinstance(error, ServerBusy)
+            if lost > _MOST_LOST:
+                raise
             left = deadline.left_seconds()
             seconds = backoff.failed()
             if left is not None and left <= seconds:

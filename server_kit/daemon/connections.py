@@ -6,8 +6,8 @@ they are looked at once a second, and those that are too many are shut down, whi
 hung up. Nothing passes through us, so nobody pays for it.
 
 Of a network's connections those without a call that has said something go first, the oldest before the others: an
-honest newcomer is young and has a call. Of a device's connections the newest stay: the older ones are lost, as far as
-it knows.
+honest newcomer is young and has a call. A young one goes only if the port is nearly full. Of a device's connections the
+newest stay: the older ones are lost, as far as it knows.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -44,6 +45,8 @@ class ConnectionLimits:
 
     of_network: int
     in_all: int
+    young_seconds: float = 0.0
+    """Before it is so old, no connection is one too many of its network: many may come in the same moment."""
     of_device: int | None = None
 
 
@@ -64,8 +67,9 @@ class Connections:
     _calls: Counter[End] = field(default_factory=Counter)
     """Calls under way that have said something, by connection."""
     _devices: dict[End, str] = field(default_factory=dict)
-    _order: dict[tuple[int, End], None] = field(default_factory=dict)
-    """Connections in the order in which they were first seen."""
+    clock: Callable[[], float] = time.monotonic
+    _since: dict[tuple[int, End], float] = field(default_factory=dict)
+    """When each connection was first seen, the oldest first."""
 
     @contextmanager
     def calling(self, peer: str, device: str | None = None) -> Iterator[None]:
@@ -84,10 +88,11 @@ class Connections:
     def excess(self, held: Iterable[Held]) -> list[Held]:
         """Those that are to be hung up now, of all that stand."""
         stand = {(each.inode, each.end): each for each in held}
-        self._order = {key: None for key in (*self._order, *stand) if key in stand}
+        now = self.clock()
+        self._since = {key: self._since.get(key, now) for key in (*self._since, *stand) if key in stand}
         ends = {each.end for each in stand.values()}
         self._devices = {end: device for end, device in self._devices.items() if end in ends}
-        in_order = [stand[key] for key in self._order]
+        in_order = [stand[key] for key in self._since]
         doomed = self._of_devices(in_order)
         rest = [each for each in in_order if each not in doomed]
         doomed |= self._of_networks(rest)
@@ -101,11 +106,13 @@ class Connections:
 
     def _of_networks(self, held: list[Held]) -> set[Held]:
         by_network = _grouped(held, lambda each: each.end[0])
-        return {
+        doomed = {
             each
             for of_one in by_network.values()
             for each in self._least_missed(of_one)[: max(0, len(of_one) - self.limits.of_network)]
         }
+        grown_up = self.clock() - self.limits.young_seconds
+        return {each for each in doomed if self._since[each.inode, each.end] <= grown_up}
 
     def _of_all(self, held: list[Held]) -> list[Held]:
         """So many that newcomers find a place again, from those networks that hold most."""

@@ -114,7 +114,11 @@ class EnrolmentServer:
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="covey-enrolment")
         self._calls: Calls[str] = Calls(settings.calls_per_address, str, settings.most_calls)
         self._terms = ConnectionTerms(settings.most_connections, settings.message_seconds, _AGE_SECONDS, _GRACE_SECONDS)
-        self._connections = Connections(ConnectionLimits(settings.connections_per_address, self._terms.in_all()))
+        self._connections = Connections(
+            ConnectionLimits(
+                settings.connections_per_address, self._terms.in_all(), young_seconds=settings.message_seconds
+            )
+        )
         self.wrong_invitations = WrongInvitations(settings.wrong_invitations_a_minute)
         self._keeper: asyncio.Task[None] | None = None
         self._server: Any = None

@@ -95,7 +95,10 @@ class Gateway:
         self._terms = ConnectionTerms(settings.most_connections, _IDLE_SECONDS, _AGE_SECONDS, _GRACE_SECONDS)
         self._connections = Connections(
             ConnectionLimits(
-                settings.most_connections_per_address, self._terms.in_all(), settings.most_connections_per_device
+                settings.most_connections_per_address,
+                self._terms.in_all(),
+                of_device=settings.most_connections_per_device,
+                young_seconds=settings.silence_seconds,
             )
         )
         self._pool = ThreadPoolExecutor(settings.desk_threads, thread_name_prefix="covey-desk")

@@ -59,6 +59,21 @@ def test_a_connection_with_a_call_goes_last():
     assert ports(connections, held("192.0.2.1", 1, 2, 3, 4)) == [1, 2]
 
 
+def test_many_that_come_in_the_same_moment_have_time():
+    now = [0.0]
+    connections = Connections(ConnectionLimits(of_network=2, in_all=100, young_seconds=10), clock=lambda: now[0])
+    assert ports(connections, held("a", *range(1, 9))) == []
+    now[0] = 5.0
+    assert ports(connections, held("a", *range(1, 12))) == []
+    now[0] = 10.0
+    assert ports(connections, held("a", *range(1, 12))) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_where_the_port_is_nearly_full_the_young_make_way_too():
+    connections = Connections(ConnectionLimits(of_network=2, in_all=10, young_seconds=10), clock=lambda: 0.0)
+    assert ports(connections, held("a", *range(1, 13))) == [1, 2, 3]
+
+
 def test_of_a_device_the_newest_stay():
     connections = Connections(ConnectionLimits(of_network=100, in_all=100, of_device=2))
     stand: list[Held] = []
@@ -79,7 +94,7 @@ def test_what_is_gone_is_forgotten():
     with connections.calling("ipv4:192.0.2.1:1", "device"):
         connections.excess(held("192.0.2.1", 1))
     connections.excess([])
-    assert (connections._order, connections._devices, connections._calls) == ({}, {}, {})
+    assert (connections._since, connections._devices, connections._calls) == ({}, {}, {})
 
 
 def test_sockets_of_a_port_are_found_and_hung_up():

@@ -13,7 +13,7 @@ from device_sdk.wire import enrolling as enrolling_module
 from device_sdk.wire import messages as m
 from device_sdk.wire.backoff import Backoff
 from device_sdk.wire.channel import enrol
-from device_sdk.wire.errors import Refused, ServerBusy, SignatureInvalid, UntrustedServer
+from device_sdk.wire.errors import ConnectionLost, Refused, ServerBusy, SignatureInvalid, UntrustedServer
 from device_sdk.wire.signing import enrolment_request, server_name
 from privacy.keys import SigningKey
 from server_kit.daemon.authority import Authority
@@ -71,6 +71,24 @@ def test_a_server_that_stays_busy_is_said_to_be(server, monkeypatch):
     device = TestDevice()
     with pytest.raises(ServerBusy, match="busy"):
         enrol(server.invitation(), device.tls.request(), device.signing, device.ledger, timeout_seconds=0.5)
+
+
+@pytest.mark.parametrize(("times", "enrols"), [(3, True), (4, False)])
+def test_a_connection_that_breaks_is_tried_again_a_few_times(server, monkeypatch, times, enrols):
+    asked, broken = enrolling_module._asked, iter(range(times))
+
+    def breaking(*arguments):
+        if next(broken, None) is not None:
+            raise ConnectionLost("the connection to the server broke")
+        return asked(*arguments)
+
+    monkeypatch.setattr(enrolling_module, "_asked", breaking)
+    device = TestDevice()
+    if enrols:
+        assert enrolling(server.invitation(), device).device == device.id
+    else:
+        with pytest.raises(ConnectionLost):
+            enrolling(server.invitation(), device)
 
 
 def test_a_reused_invitation_is_refused_and_the_operator_is_told(server, caplog):
