@@ -53,7 +53,7 @@ class Lines:
 
     def seen(self, glance: Glance, progress: Progress, one_model: OneModel) -> None:
         if not self._connected and glance.connected:
-            self._say(glance.seconds, f"dashboard, while this runs: {_dashboard(progress)}")
+            self._say(glance.seconds, f"dashboard, while this runs:\n      {_dashboard(progress)}")
         if glance.connected > self._connected:
             self._connected = glance.connected
             self._say(glance.seconds, f"{glance.connected} of {self._terms.devices} devices connected")
@@ -98,7 +98,7 @@ class Table:
         facts.add_row("round", f"{min(glance.round, self._terms.rounds)} of {self._terms.rounds}")
         facts.add_row("privacy", f"ε {glance.epsilon:.2f} of {EPSILON} spent")
         facts.add_row("cohorts", _latest(progress))
-        facts.add_row("dashboard", _dashboard(progress))
+        facts.add_row("dashboard", "while this runs:")
         table = Grid(*HEADS, header_style="bold", caption="right answers on test images of the cohort's own devices")
         for column in table.columns[1:]:
             column.justify = "right"
@@ -107,7 +107,14 @@ class Table:
         if not table.rows:
             for cohort in glance.leaves:
                 table.add_row(cohort, "", str(glance.rounds[cohort]), "begins", "")
-        return Group(facts, "", table, Text("Ctrl-C stops everything", style="dim"))
+        # On a line of its own, so that it is whole for a click in 80 columns.
+        return Group(
+            facts,
+            Text(_dashboard(progress), style="underline"),
+            "",
+            table,
+            Text("Ctrl-C stops everything", style="dim"),
+        )
 
 
 def rows(glance: Glance, progress: Progress, one_model: OneModel) -> list[Row]:

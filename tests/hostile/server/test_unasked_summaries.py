@@ -55,7 +55,7 @@ OTHERS: dict[str, tuple[dict[str, Any], bytes]] = {
         bytes(32),
     ),
     "of billions of bins": (
-        {"mechanism": "feature_histogram", "terms": terms_of(FeatureHistogram(10, 2**30, 2, "1"))},
+        {"mechanism": "feature_histogram", "terms": terms_of(FeatureHistogram(10, 2, 2, "1"), num_bins=2**30)},
         bytes(32),
     ),
     "by a mechanism that is none": ({"mechanism": "a_diary", "terms": ()}, b"dear diary"),
@@ -108,7 +108,7 @@ POISON: dict[str, list[tuple[str, dict[str, Any], bytes]]] = {
         (TABLE.name, {**TABLE.terms, "low": 10**4000}, bytes(1280)),
         (TABLE.name, dict(TABLE.terms), bytes(8)),
         (TABLE.name, dict(FeatureHistogram(10, 3, 2, "0.1").terms), bytes(240)),
-        (TABLE.name, dict(FeatureHistogram(10, 10**9, 2, "0.1").terms), bytes(8)),
+        (TABLE.name, {**FeatureHistogram(10, 2, 2, "0.1").terms, "num_bins": 10**9}, bytes(8)),
     ],
 }
 """Rows as an older version has stored them, by the preset that reads them."""

@@ -48,6 +48,15 @@ MIXED = results_of({device: f"0.{device % 2}" for device in range(6)})
 WHOLE = results_of(dict.fromkeys(range(6), "0"))
 
 
+ENTRANCE = "http://127.0.0.1:50000/#token=" + 43 * "t"
+
+
+@pytest.fixture(autouse=True)
+def _an_entrance(monkeypatch):
+    """These results have no folder with a token in it."""
+    monkeypatch.setattr("server_kit.demo.watching.entrance", lambda home: ENTRANCE)
+
+
 def test_cohorts_that_are_the_kinds_agree_fully_and_others_do_not():
     assert Summary(FOUND).agreement == 1
     assert Summary(MIXED).agreement < 0.5
