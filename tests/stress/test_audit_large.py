@@ -63,20 +63,21 @@ def test_one_release_convicts_an_honest_table_at_most_once_in_twenty():
     assert sum(smoke(table, seed=seed).exceeds_claim for seed in range(400)) <= 20
 
 
-@pytest.mark.parametrize(
-    "mechanism",
-    [
-        built_in("label_histogram"),
-        # Noise so wide that nothing but luck speaks for any statistic, of which there are many.
-        LabelHistogram(8, Fraction(1, 100), NeighbouringRelation.ADD_REMOVE),
-        SmallDpSgd(),
-        ExactSum(Fraction(8), 24),
-    ],
-    ids=lambda each: f"{each.name} {each.terms}",
-)
+@pytest.mark.parametrize("mechanism", [built_in("label_histogram"), SmallDpSgd()], ids=lambda each: each.name)
 def test_audits_at_nineteen_in_twenty_are_wrong_at_most_so_often(mechanism):
     wrong = sum(audit(mechanism, trials=500, confidence=0.95, seed=seed).exceeds_claim for seed in range(400))
     assert wrong <= 20
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [LabelHistogram(8, Fraction(1, 100), NeighbouringRelation.ADD_REMOVE), ExactSum(Fraction(8), 24)],
+    ids=lambda each: each.name,
+)
+def test_where_only_luck_speaks_for_a_statistic_audits_are_not_wrong_more_often_than_they_say(mechanism):
+    """Behind noise this wide a bound is nearly as often wrong as it may be; over 36 of 400 were chance once in 3000."""
+    wrong = sum(audit(mechanism, trials=500, confidence=0.95, seed=seed).exceeds_claim for seed in range(400))
+    assert wrong <= 36
 
 
 def test_audits_of_an_update_at_nineteen_in_twenty_are_wrong_at_most_so_often():
