@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Charged by its ρ, yet with a grid of 1024 steps so close to a Gaussian that no audit can see the difference.
 _AS_GOOD_AS_GAUSSIAN = {"discrete_gaussian"}
+# Charged by Rényi divergences; where every record is in every batch it is a sequence of Gaussians and nothing else.
+_STEPS_OF_GAUSSIANS = {"dp_sgd"}
 _LARGER_DELTAS = (1e-3, 1e-2, 0.05, 0.1)
 
 
@@ -54,6 +56,11 @@ class Claim:
             return cls(Promise.GAUSSIAN, math.sqrt(cost.mu_squared_nano / NANO), delta)
         if mechanism.name in _AS_GOOD_AS_GAUSSIAN and not any((pure, cost.mu_squared_nano, cost.sampled)):
             return cls(Promise.GAUSSIAN, math.sqrt(2 * cost.rho_nano / NANO), delta)
+        if mechanism.name in _STEPS_OF_GAUSSIANS and not any((pure, cost.mu_squared_nano, cost.rho_nano)):
+            steps = cost.sampled
+            if steps is not None and steps.sampling_rate == 1:
+                mu = cost.relation.changes * math.sqrt(steps.steps) / float(steps.noise_multiplier)
+                return cls(Promise.GAUSSIAN, mu, delta)
         return cls(Promise.APPROXIMATE, epsilon_spent([cost], delta), delta)
 
     @property

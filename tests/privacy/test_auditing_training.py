@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
 
+from privacy.accounting import epsilon_spent
 from privacy.auditing import audit, built_in, extremes_of
 from privacy.auditing import mechanisms as audited_mechanisms
+from privacy.auditing.claims import Claim
+from privacy.auditing.rules import Promise
 from privacy.auditing.worlds import World, worlds_of
-from privacy.budget import NeighbouringRelation
+from privacy.budget import NeighbouringRelation, PrivacyCost, PrivacyUnit
 from privacy.errors import InvalidTerms
 from privacy.mechanisms.dp_sgd import DenseTrainingData, DpSgd
 from privacy.randomness import NoiseSource, SeededSource
@@ -46,6 +50,29 @@ def test_dp_sgd_hides_its_records_under_extreme_terms(name):
 def test_dp_sgd_hides_its_records_in_every_built_in_world(relation):
     report = audit(built_in("dp_sgd", relation=relation), trials=600, seed=1)
     assert not report.exceeds_claim, str(report)
+
+
+class ClaimsTwiceTheNoise(DpSgd):
+    @property
+    def cost(self):
+        sampled = super().cost.sampled
+        assert sampled is not None
+        return PrivacyCost(PrivacyUnit.RECORD, self.relation, sampled=replace(sampled, noise_multiplier=Fraction(4)))
+
+
+def test_half_the_noise_of_a_step_is_found_and_all_of_it_is_not():
+    honest = step({"dense.weight": (4, 4)}, 2)
+    twin = ClaimsTwiceTheNoise(honest.shapes, 1, 2, 1, 1, 1, 1)
+    found, expected = (audit(each, worlds_of(each)[:1], trials=2_000, seed=1) for each in (twin, honest))
+    assert found.exceeds_claim, str(found)
+    assert 0.4 * expected.claimed_epsilon < expected.lower_bound <= expected.claimed_epsilon
+
+
+def test_only_batches_of_all_records_are_held_to_a_gaussian():
+    of_all, sampled = (DpSgd({"dense.weight": (4, 4)}, rate, 2, 1, 4, 1, 1) for rate in (1, Fraction(1, 2)))
+    assert Claim.of(of_all, 1e-6) == Claim(Promise.GAUSSIAN, 2.0, 1e-6)
+    assert Claim.of(of_all, 1e-6).epsilon <= epsilon_spent([of_all.cost], 1e-6)
+    assert Claim.of(sampled, 1e-6).promise is Promise.APPROXIMATE
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
