@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
 from privacy.budget import NeighbouringRelation, PrivacyCost, PrivacyUnit
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from privacy.randomness import NoiseSource
 
 _WEIGHT_BITS = 64
-_LARGEST_EPSILON = 1000  # its weights are integers of ε/ln 2 bits
+# A weight has ε/ln 2 bits, and must fit into a device; from here on the truth is told a little less than ε allows.
+_LARGEST_EPSILON = Fraction(1000)
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,6 @@ class RandomizedResponse:
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_choices", whole(self.num_choices, "num_choices", 2, LARGEST_COUNTS))
         object.__setattr__(self, "epsilon", exact_epsilon(self.epsilon))
-        if exact_epsilon(self.epsilon) > _LARGEST_EPSILON:
-            raise InvalidTerms(
-                f"randomised response takes an epsilon of {_LARGEST_EPSILON} at most, beyond which it hides nothing; "
-                "nothing was booked"
-            )
         object.__setattr__(self, "relation", NeighbouringRelation(self.relation))
 
     @property
@@ -62,7 +59,7 @@ class RandomizedResponse:
     @property
     def weight_of_truth(self) -> int:
         """In units in which each other choice weighs 2**64."""
-        return exp_floor(exact_epsilon(self.epsilon), _WEIGHT_BITS)
+        return exp_floor(min(exact_epsilon(self.epsilon), _LARGEST_EPSILON), _WEIGHT_BITS)
 
     @property
     def probability_of_truth(self) -> float:

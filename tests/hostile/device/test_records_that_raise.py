@@ -36,7 +36,7 @@ LARGEST = float(np.finfo(np.float64).max)
 EDGES = [0.0, -0.0, 1.0, -1.0, 5e-324, -5e-324, 2.3e-308, 1e308, -1e308, LARGEST, -LARGEST, 1.7e308, 0.1, 2.0**53]
 FINITE = st.one_of(st.sampled_from(EDGES), st.floats(allow_nan=False, allow_infinity=False))
 NUMBERS = st.one_of(st.sampled_from([math.nan, math.inf, -math.inf]), FINITE)
-EPSILONS = st.sampled_from([Fraction(1, 10**6), Fraction(1, 3), 1, 50, 1000])
+EPSILONS = st.sampled_from([Fraction(1, 10**6), Fraction(1, 3), 1, 50, 10**20])
 RELATIONS = st.sampled_from(list(NeighbouringRelation))
 
 
@@ -242,7 +242,6 @@ SENSELESS: list[tuple[Any, tuple[Any, ...]]] = [
     (BoundedScalar, (0, 1, 1, 10**400)),
     (BoundedScalar, (0, 1, 1, 1.5)),
     (RandomizedResponse, (2**40, 1)),
-    (RandomizedResponse, (2, 10**9)),
     (RandomizedResponse, (2.5, 1)),
     (VotedChoice, (2**40, 1)),
     (VotedChoice, (2.5, 1)),
