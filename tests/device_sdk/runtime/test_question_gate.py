@@ -99,7 +99,7 @@ REFUSED = [
     (Reason.ANSWER_COST, CHOICE, {"epsilon_per_answer": 0.499}),
     (Reason.ANSWERS_COST, CHOICE, {"epsilon_in_all": 0.499}),
     (Reason.WHOLE_BUDGET, replace(CHOICE, epsilon="2.000001"), {}),
-    (Reason.TERMS, replace(CHOICE, epsilon="99999999999999999999"), {}),
+    (Reason.WHOLE_BUDGET, replace(CHOICE, epsilon="99999999999999999999"), {}),
     (Reason.WORK, replace(CHOICE, deadline_seconds=7 * 86_400.0), {}),
 ]
 
